@@ -1,0 +1,34 @@
+# The two commands a newcomer needs: `make run` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+DEV_STAMP := .venv/.installed-dev
+
+.PHONY: run setup test bench clean
+
+run: setup
+	$(BIN)/fedadb run
+
+setup: $(STAMP)
+
+test: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n auto --dist loadfile
+
+bench: setup
+	$(BIN)/python benchmarks/engine_overhead.py
+
+clean:
+	rm -rf .venv build src/*.egg-info
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $(STAMP)
+
+$(DEV_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(DEV_STAMP)

@@ -1,0 +1,96 @@
+"""What the engine costs over a bare PyTorch loop: same model, same batches, same steps.
+
+    python benchmarks/engine_overhead.py
+
+Prints the engine's time divided by the bare loop's, best of several interleaved repeats, one
+thread, LeNet, batch 128.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Round, Weights
+from fedadb.core.data import Batch, Images, LocalPlan, Shard
+from fedadb.core.look import Look
+from fedadb.core.model import Classifier, Model, assemble
+from fedadb.core.stream import Stream
+from fedadb.engine.local import Learner
+from fedadb.models.lenet import LeNet
+
+REPEATS = 15
+PLAN = LocalPlan(epochs=5, batch_size=128, lr=0.01)
+
+
+@dataclass
+class Setting:
+    """A client of 640 images whose batches both sides are given ready-made."""
+
+    shard: Shard = field(init=False)
+    f: Model = field(init=False)
+    batches: list[Batch] = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = torch.Generator().manual_seed(0)
+        x = torch.randint(256, (640, 1, 28, 28), generator=rng, dtype=torch.uint8)
+        y = torch.randint(10, (640,), generator=rng)
+        look = Look(mean=(0.5,), std=(0.5,))
+        self.shard = Shard(Images(x, y), torch.arange(640), 10, look)
+        self.f = assemble(
+            LeNet().body((1, 28, 28)), FedAvg().heads, look.domain((1, 28, 28)), 10, Stream(0)
+        )
+        self.batches = list(PLAN.batches(self.shard, Stream(0)))
+
+
+def bare(setting: Setting) -> float:
+    """torch.optim.SGD on the module, over the batches."""
+    module: Classifier = setting.f.module
+    optimiser = torch.optim.SGD(
+        module.parameters(), lr=PLAN.lr, momentum=PLAN.momentum, weight_decay=PLAN.weight_decay
+    )
+    began = time.perf_counter()
+    for x, y in setting.batches:
+        optimiser.zero_grad()
+        F.cross_entropy(nn.Module.__call__(module, x, "head").logits, y).backward()
+        optimiser.step()
+    return time.perf_counter() - began
+
+
+class Given(FedAvg):
+    """FedAvg on batches that were made before the clock started."""
+
+    def batches(self, sent, data, plan, rng):  # type: ignore[no-untyped-def]
+        return iter(data.ready)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    setting = Setting()
+    w = setting.f.weights()
+    object.__setattr__(setting.shard, "ready", setting.batches)
+    learner = Learner(Given(), setting.f, PLAN)
+    full = Learner(FedAvg(), setting.f, PLAN)
+
+    def engine(learner: Learner[Weights, Weights]) -> float:
+        began = time.perf_counter()
+        learner.train(setting.shard, Weights(w), (), Round(1, 1, 1), Stream(0))
+        return time.perf_counter() - began
+
+    times: dict[str, list[float]] = {"bare": [], "engine": [], "engine with its own batches": []}
+    for _ in range(REPEATS):
+        times["bare"].append(bare(setting))
+        times["engine"].append(engine(learner))
+        times["engine with its own batches"].append(engine(full))
+    steps = len(setting.batches)
+    floor = min(times["bare"])
+    for name, seconds in times.items():
+        best = min(seconds)
+        print(f"{name:30} {1000 * best / steps:6.2f} ms a step   {best / floor:.3f} of bare")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from fedadb.cli import main
+
+main()

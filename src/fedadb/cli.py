@@ -1,0 +1,121 @@
+"""The command line."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedadb.core.errors import BadInput, Fault
+
+app = typer.Typer(
+    help="Train one model across clients whose data differ, without forgetting.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(help="The datasets: which there are, and getting them.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+out = Console()
+
+
+@app.command()
+def run(
+    experiment: Annotated[
+        Path | None, typer.Argument(help="An experiment in TOML; without one, FedAvg on digits.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Where results go; by default below runs/, named by the experiment."
+        ),
+    ] = None,
+) -> None:
+    """Train one federation. An interrupted run goes on where it stopped."""
+    from fedadb.experiment import config
+    from fedadb.experiment.run import History, default_directory, rounds
+    from fedadb.progress import follow
+
+    given = config.load(experiment) if experiment else {}
+    for assignment in settings or []:
+        config.override(given, assignment)
+    e = config.Experiment.read(given)
+    place = directory or default_directory(e)
+    title = f"{type(e.algorithm).__name__} on {e.dataset}"
+    try:
+        history = History(place, follow(rounds(e, place), e.rounds, out, title))
+    except KeyboardInterrupt:
+        _complain(f"stopped; the same command goes on from the last round in {place}")
+        raise typer.Exit(130) from None
+    out.print(_summary(title, history))
+    out.print(f"Results: {place}", highlight=False, soft_wrap=True)
+
+
+def _summary(title: str, history: "History") -> Table:  # type: ignore[name-defined] # noqa: F821
+    last = history.rounds[-1]
+    table = Table(title=title, show_header=False)
+    table.add_row("rounds", str(len(history.rounds)))
+    table.add_row("accuracy, mean of the 5 best rounds", f"{history.top(5):.4f}")
+    table.add_row("accuracy, last round", f"{last['accuracy']:.4f}")
+    table.add_row("loss, last round", f"{last['loss']:.4f}")
+    worst = min(a for a in last["class_accuracy"] if a is not None)
+    table.add_row("accuracy of the weakest class, last round", f"{worst:.4f}")
+    seconds = sum(record["seconds"] for record in history.rounds)
+    table.add_row("seconds a round", f"{seconds / len(history.rounds):.2f}")
+    return table
+
+
+@data.command("list")
+def list_() -> None:
+    """Show the datasets, and which of them are on this machine."""
+    from fedadb.datasets import SOURCES
+    from fedadb.datasets.source import directory
+
+    table = Table("name", "classes", "here")
+    table.add_row("digits", "10", "always: comes with scikit-learn")
+    for name, source in SOURCES.items():
+        table.add_row(name, str(source.classes), source.path if source.here() else "no")
+    table.add_row("npz:PATH", "any", "your own arrays")
+    table.add_row("folder:PATH", "any", "your own images, one subfolder per class")
+    out.print(table)
+    out.print(f"Data directory: {directory()} (set FEDADB_DATA to change it)", soft_wrap=True)
+
+
+@data.command()
+def fetch(name: Annotated[str, typer.Argument(help="A dataset of `fedadb data list`.")]) -> None:
+    """Download a dataset from its official source, and verify it."""
+    from fedadb.datasets import SOURCES
+    from fedadb.experiment.tables import near
+
+    if name not in SOURCES:
+        raise BadInput(f"{name!r} is not a dataset to fetch; {near(name, SOURCES)}")
+    source = SOURCES[name]
+    if source.here():
+        out.print(f"{name} is here already.")
+        return
+    with out.status(f"fetching {source.url}"):
+        place = source.fetch()
+    out.print(f"{name}: {place}", soft_wrap=True)
+
+
+def _complain(message: str) -> None:
+    print(f"fedadb: {message}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the command; what is not a bug ends in one sentence and an exit code."""
+    try:
+        app()
+    except BadInput as error:
+        _complain(str(error))
+        sys.exit(2)
+    except (Fault, OSError) as error:
+        _complain(str(error))
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""The mathematics every method shares. Imports torch, and nothing of the rest of fedadb."""

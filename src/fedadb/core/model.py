@@ -1,0 +1,118 @@
+"""f(w, x): a model as a pure function of its weights."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedadb.core.errors import BadInput
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Layout, Vector
+
+
+class Domain(NamedTuple):
+    """X: the shape of an input, and the box of its valid values after normalisation."""
+
+    shape: tuple[int, ...]
+    low: Tensor
+    high: Tensor
+
+    def project(self, x: Tensor) -> Tensor:
+        """Π_X: the nearest valid input."""
+        return torch.clamp(x, self.low.to(x.device), self.high.to(x.device))
+
+    @staticmethod
+    def unbounded(shape: tuple[int, ...]) -> "Domain":
+        return Domain(shape, torch.tensor(-torch.inf), torch.tensor(torch.inf))
+
+
+class Output(NamedTuple):
+    features: Tensor
+    logits: Tensor
+
+
+class Classifier(nn.Module):
+    """A body φ that makes features, and one or more heads ψ on them."""
+
+    def __init__(self, body: nn.Module, heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.body = body
+        self.heads = nn.ModuleDict(dict(heads))
+
+    def forward(self, x: Tensor, head: str) -> Output:
+        features = self.body(x)
+        return Output(features, self.heads[head](features))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier with its weights left out: `f(w, x)`.
+
+    It must compute the same for the same weights and inputs, so it holds no running statistics
+    and draws no random numbers.
+    """
+
+    module: Classifier
+    domain: Domain
+    classes: int
+
+    def __post_init__(self) -> None:
+        for name, part in self.module.named_modules():
+            if isinstance(part, _BatchNorm) and part.track_running_stats:
+                raise BadInput(
+                    f"{name} keeps running statistics, which cannot be averaged between clients: "
+                    "use track_running_stats=False, or GroupNorm"
+                )
+            if isinstance(part, _DropoutNd) and part.p > 0:
+                raise BadInput(
+                    f"{name} is dropout, which is not a function of its input: remove it"
+                )
+        if not any(p.requires_grad for p in self.module.parameters()):
+            raise BadInput("the model has no weights to train")
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of(dict(self.module.named_parameters()))
+
+    @cached_property
+    def head(self) -> str:
+        """The head that is meant when none is named: the first."""
+        return next(iter(self.module.heads))
+
+    @cached_property
+    def batch_statistics(self) -> bool:
+        """Whether an example's output depends on the others in its batch."""
+        return any(isinstance(part, _BatchNorm) for part in self.module.modules())
+
+    def weights(self) -> Vector:
+        """The weights it was initialised with."""
+        return Vector.of(dict(self.module.named_parameters()))
+
+    def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
+        output: Output = functional_call(self.module, w.views(), (x, head or self.head))
+        return output
+
+
+def assemble(
+    body: nn.Module,
+    heads: Callable[[int, int], Mapping[str, nn.Module]],
+    domain: Domain,
+    classes: int,
+    rng: Stream,
+) -> Model:
+    """A body and an algorithm's heads as one model; how many features there are is tried out."""
+    with torch.no_grad():
+        features = body(torch.zeros(2, *domain.shape))
+    if features.ndim != 2:
+        raise BadInput(
+            f"the body makes features of shape {tuple(features.shape)} for a batch of 2; "
+            "they must be one row an image: flatten them"
+        )
+    with rng.at("heads").seeded():
+        return Model(Classifier(body, heads(features.shape[1], classes)), domain, classes)

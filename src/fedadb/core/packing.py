@@ -1,0 +1,77 @@
+"""The only serialisation in the package: a tree of tensors as a flat dictionary, and back.
+
+A tree is a NamedTuple of Vectors, Tensors and NamedTuples. `pack` names each tensor by its path,
+`w/body.0.weight`; `unpack` reads the NamedTuple's annotations as the schema. What travels is
+tensors and their names: nothing that can be run.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from fedadb.core.errors import Fault
+from fedadb.core.vector import Layout, Vector
+
+Tree = TypeVar("Tree")
+
+
+def pack(tree: Any, under: str = "") -> dict[str, Tensor]:
+    """The tree's tensors by path; they share memory with the tree."""
+    return dict(_walk(tree, under))
+
+
+def _walk(tree: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(tree, Vector):
+        for name, tensor in tree.views().items():
+            yield _join(path, name), tensor
+    elif isinstance(tree, Tensor):
+        yield path, tree
+    elif isinstance(tree, tuple):
+        for field, value in zip(getattr(tree, "_fields", ()), tree, strict=True):
+            yield from _walk(value, _join(path, field))
+    else:
+        raise TypeError(f"{path or 'the tree'} is {tree!r}: not a Vector, a Tensor or a NamedTuple")
+
+
+def unpack(kind: type[Tree], tensors: Mapping[str, Tensor], layout: Layout) -> Tree:
+    """The tree of that kind; its Vectors have that layout, whatever order the tensors come in."""
+    left = dict(tensors)
+    tree = _build(kind, "", left, layout)
+    if left:
+        raise Fault(f"{kind.__name__} has no place for {_some(left)}")
+    return cast(Tree, tree)
+
+
+def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any:
+    if kind is Vector:
+        parts = {}
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            part = parts[name] = _take(left, _join(path, name))
+            if tuple(part.shape) != shape:
+                raise Fault(
+                    f"{_join(path, name)} has shape {tuple(part.shape)}; the model has {shape}"
+                )
+        return Vector(torch.cat([part.reshape(-1) for part in parts.values()]), layout)
+    if kind is Tensor:
+        return _take(left, path)
+    kind = get_origin(kind) or kind
+    hints = get_type_hints(kind)
+    fields = getattr(kind, "_fields", ())
+    return kind(*(_build(hints[f], _join(path, f), left, layout) for f in fields))
+
+
+def _take(left: dict[str, Tensor], path: str) -> Tensor:
+    if path not in left:
+        raise Fault(f"{path} is missing; there is {_some(left)}")
+    return left.pop(path)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    first = ", ".join(list(names)[:3]) or "nothing"
+    return first + (f" and {len(names) - 3} more" if len(names) > 3 else "")

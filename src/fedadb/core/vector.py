@@ -1,0 +1,152 @@
+"""Weights as one flat tensor, so that equations on them stay equations."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import register_pytree_node
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which named tensors lie in a flat one, in which order."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(tensors: Mapping[str, Tensor]) -> "Layout":
+        return Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def slots(self) -> dict[str, tuple[int, int, tuple[int, ...]]]:
+        """Each name's offset, size and shape."""
+        offsets = itertools.accumulate(self.sizes, initial=0)
+        return {
+            name: (offset, size, shape)
+            for name, offset, size, shape in zip(
+                self.names, offsets, self.sizes, self.shapes, strict=False
+            )
+        }
+
+
+class Vector:
+    """A point in parameter space: one contiguous tensor and the layout of its named parts.
+
+    `+`, `-`, `*` and `/` work element by element and take a number on either side; `u @ v` is the
+    inner product. A Vector is a pytree node: `torch.func.vmap` and `grad` work through it.
+    """
+
+    __slots__ = ("flat", "layout")
+
+    def __init__(self, flat: Tensor, layout: Layout) -> None:
+        self.flat = flat
+        self.layout = layout
+
+    @staticmethod
+    def of(tensors: Mapping[str, Tensor]) -> "Vector":
+        """The tensors, copied one after the other."""
+        flat = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
+        return Vector(flat, Layout.of(tensors))
+
+    def _with(self, flat: Tensor) -> "Vector":
+        return Vector(flat, self.layout)
+
+    def _other(self, other: Any) -> Any:
+        """The right-hand side of an operation, as something torch can broadcast."""
+        if not isinstance(other, Vector):
+            return other
+        if other.layout is not self.layout and other.layout != self.layout:
+            raise ValueError(
+                "the two vectors belong to different models: "
+                f"{len(self.layout.names)} parts against {len(other.layout.names)}"
+            )
+        return other.flat
+
+    def __add__(self, other: "Vector") -> "Vector":
+        return self._with(self.flat + self._other(other))
+
+    def __sub__(self, other: "Vector") -> "Vector":
+        return self._with(self.flat - self._other(other))
+
+    def __mul__(self, other: "Vector | Tensor | float") -> "Vector":
+        return self._with(self.flat * self._other(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: "Vector | Tensor | float") -> "Vector":
+        return self._with(self.flat / self._other(other))
+
+    def __neg__(self) -> "Vector":
+        return self._with(-self.flat)
+
+    def __matmul__(self, other: "Vector") -> Tensor:
+        return torch.dot(self.flat, self._other(other))
+
+    def norm(self) -> Tensor:
+        return torch.linalg.vector_norm(self.flat)
+
+    def abs(self) -> "Vector":
+        return self._with(self.flat.abs())
+
+    def zeros(self) -> "Vector":
+        return self._with(torch.zeros_like(self.flat))
+
+    def clone(self) -> "Vector":
+        return self._with(self.flat.clone())
+
+    def to(self, device: torch.device) -> "Vector":
+        return self._with(self.flat.to(device))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Vector":
+        """Each named tensor through a function that keeps its shape."""
+        parts = [function(t).reshape(-1) for t in self.views().values()]
+        return self._with(torch.cat(parts))
+
+    def __getitem__(self, name: str) -> Tensor:
+        offset, size, shape = self.layout.slots[name]
+        return self.flat.narrow(0, offset, size).view(shape)
+
+    def views(self) -> dict[str, Tensor]:
+        """All named tensors; one split, so that one concatenation undoes it in the backward."""
+        parts = self.flat.split(self.layout.sizes)
+        return {
+            name: part.view(shape)
+            for name, shape, part in zip(self.layout.names, self.layout.shapes, parts, strict=True)
+        }
+
+    def __repr__(self) -> str:
+        return f"Vector({self.flat.numel()} numbers in {len(self.layout.names)} parts)"
+
+
+register_pytree_node(
+    Vector,
+    lambda v: ([v.flat], v.layout),
+    lambda leaves, layout: Vector(next(iter(leaves)), layout),
+)
+
+
+def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
+    """Σ a_i v_i, summed in the order given."""
+    terms = zip(weights, vectors, strict=True)
+    a, v = next(terms)
+    total = a * v
+    for a, v in terms:
+        total.flat.add_(total._other(v), alpha=a)
+    return total
+
+
+def gradient(function: Callable[[Vector], Tensor], w: Vector) -> Vector:
+    """∇ function at w; a Vector of its own, that the caller may change."""
+    at = w.flat.detach().requires_grad_()
+    (g,) = torch.autograd.grad(function(Vector(at, w.layout)), at)
+    return Vector(g, w.layout)

@@ -1,0 +1,1 @@
+"""What runs a federation: clients' rounds, the loop, evaluation, records and checkpoints."""

@@ -1,0 +1,43 @@
+"""Where the clients of a round train."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from fedadb.core.algorithm import B, C, Reply, Round, S
+from fedadb.core.data import Shard
+from fedadb.core.stream import Stream
+from fedadb.engine.local import Learner
+
+Sent = TypeVar("Sent", contravariant=True)
+
+
+class Cohort(Protocol[Sent]):
+    """Whatever can make clients train on what was sent, and bring back their replies in order."""
+
+    def __call__(self, sent: Sent, clients: Sequence[int], round: Round) -> list[Reply]: ...
+
+
+@dataclass(frozen=True)
+class OneByOne(Generic[S, B, C]):
+    """In this process, one client after the other. The reference for every other cohort."""
+
+    learner: Learner[S, B, C]
+    shards: Sequence[Shard]
+    rng: Stream
+    memories: dict[int, C] = field(default_factory=dict)  # of the clients that have taken part
+
+    def __call__(self, sent: B, clients: Sequence[int], round: Round) -> list[Reply]:
+        return [self._train(sent, k, round) for k in clients]
+
+    def _train(self, sent: B, k: int, round: Round) -> Reply:
+        memory = self.memories.get(k)
+        if memory is None:
+            memory = self.learner.algorithm.memory(sent.w)
+        rng = self.rng.at("client", round.t, k)
+        try:
+            reply, self.memories[k] = self.learner.train(self.shards[k], sent, memory, round, rng)
+        except Exception as error:
+            error.add_note(f"This was client {k} in round {round.t}.")
+            raise
+        return reply

@@ -1,0 +1,45 @@
+"""One client's round: the same code wherever the client is."""
+
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+from torch.optim.sgd import sgd
+
+from fedadb.core.algorithm import Algorithm, B, C, Context, Reply, Round, S
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.model import Model
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
+
+
+@dataclass(frozen=True)
+class Learner(Generic[S, B, C]):
+    algorithm: Algorithm[S, B, C]
+    f: Model
+    plan: LocalPlan
+
+    def train(self, data: Shard, sent: B, memory: C, round: Round, rng: Stream) -> tuple[Reply, C]:
+        """SGD from the weights received; momentum starts anew each round."""
+        ctx = Context(sent, memory, data.counts, round)
+        w, velocity = sent.w.clone(), sent.w.zeros()
+        lr = self.plan.lr_at(round.t)
+        for batch in self.algorithm.batches(sent, data, self.plan, rng):
+            g = self.algorithm.gradient(self.f, w, batch, ctx)
+            self._step(w, g, velocity, lr)
+        return Reply(w, torch.tensor(len(data))), self.algorithm.remember(w, ctx)
+
+    def _step(self, w: Vector, g: Vector, velocity: Vector, lr: float) -> None:
+        """One step of SGD with momentum and weight decay, in place, in one pass over the tensors."""
+        sgd(
+            [w.flat],
+            [g.flat],
+            [velocity.flat],
+            weight_decay=self.plan.weight_decay,
+            momentum=self.plan.momentum,
+            lr=lr,
+            dampening=0,
+            nesterov=False,
+            maximize=False,
+            fused=True,
+        )

@@ -1,0 +1,1 @@
+"""From a description in TOML to a run in a directory."""

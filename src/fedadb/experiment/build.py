@@ -1,0 +1,69 @@
+"""From an experiment to the objects that compute it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedadb import datasets
+from fedadb.core.data import Images, Shard
+from fedadb.core.errors import BadInput
+from fedadb.core.look import Look
+from fedadb.core.model import Model, assemble
+from fedadb.core.stream import Stream
+from fedadb.engine.evaluate import mixed
+from fedadb.experiment.config import Experiment, Federation
+
+
+@dataclass(frozen=True)
+class World:
+    f: Model
+    shards: Sequence[Shard]
+    test: Images
+    look: Look
+    classes: tuple[str, ...]
+
+
+def build(e: Experiment) -> World:
+    """Load the data, deal them out and make the model."""
+    device = pick_device(e.engine.device)
+    splits = datasets.load(e.dataset)
+    labels = splits.train.y.numpy()
+    seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
+    rows = e.federation.partition.rows(
+        labels, e.federation.clients, Stream(seed).at("partition").numpy()
+    )
+    train = splits.train.to(device)
+    classes = len(splits.classes)
+    shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.look) for r in rows]
+    shape = tuple(train.x.shape[1:])
+    domain = splits.look.domain(shape)
+    rng = Stream(e.seed).at("model")
+    with rng.at("body").seeded():
+        body = e.model.body(shape)
+    f = assemble(body, e.algorithm.heads, domain, classes, rng)
+    f.module.to(device)
+    return World(f, shards, mixed(splits.test).to(device), splits.look, splits.classes)
+
+
+def sample(federation: Federation, seed: int, t: int) -> list[int]:
+    """The clients of round t = 1, 2, …: the same whatever the algorithm."""
+    if federation.sampling == "lineage":
+        rng: Any = np.random.RandomState(t - 1)  # what the lineage draws from
+    else:
+        rng = Stream(seed).at("sampling", t).numpy()
+    chosen: list[int] = rng.choice(federation.clients, federation.sampled, replace=False).tolist()
+    return chosen
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"engine.device = {name!r}: is not on this machine") from error
+    return device

@@ -1,0 +1,171 @@
+"""An experiment: everything that decides what a run computes."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
+
+from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Algorithm
+from fedadb.core.data import LocalPlan
+from fedadb.core.errors import BadInput
+from fedadb.datasets import DATASETS, OWN
+from fedadb.experiment import tables
+from fedadb.experiment.presets import SCENARIOS, complete
+from fedadb.models import MODELS, Architecture
+from fedadb.models.lenet import LeNet
+from fedadb.partition import PARTITIONS, Partition
+from fedadb.partition.dirichlet import Dirichlet
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part, and who holds what."""
+
+    clients: Annotated[int, Ge(1)] = 100  # K
+    participation: Annotated[float, Gt(0), Le(1)] = 0.05  # ρ: the share of clients in a round
+    partition: Partition = Dirichlet()
+    partition_seed: int | None = None  # the experiment's seed unless given
+    # "seeded": the clients of round t follow from (seed, t). "lineage": from t alone, as in the
+    # code the paper follows; then every seed meets the same clients.
+    sampling: Literal["seeded", "lineage"] = "seeded"
+
+    @property
+    def sampled(self) -> int:
+        """How many clients take part in a round."""
+        return int(self.clients * self.participation + 1e-9)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How it is computed. One process, one thread, 32-bit numbers; more is to come."""
+
+    device: str = "auto"  # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
+    workers: Literal["auto", 1] = "auto"
+    precision: Literal["float32"] = "float32"
+
+
+def _federation(given: Any) -> Federation:
+    if isinstance(given, dict):
+        given = dict(given)
+        if (scenario := given.pop("scenario", None)) is not None:
+            if scenario not in SCENARIOS:
+                known = tables.near(scenario, SCENARIOS)
+                raise BadInput(f"federation.scenario = {scenario!r}: is not known; {known}")
+            given = {**SCENARIOS[scenario], **given}
+        if "partition" in given:
+            path = "federation.partition"
+            given["partition"] = tables.named(PARTITIONS, given["partition"], path)
+    federation = tables.read(Federation, given, "federation")
+    if federation.sampled < 1:
+        raise BadInput(
+            f"federation.participation = {federation.participation}: samples nobody of "
+            f"{federation.clients} clients; it must be at least {1 / federation.clients:g}"
+        )
+    return federation
+
+
+def _dataset(given: Any) -> Any:
+    if isinstance(given, str):
+        kind, colon, path = given.partition(":")
+        if colon and (kind not in OWN or not path):
+            raise BadInput(f"dataset = {given!r}: one's own data are npz:PATH or folder:PATH")
+        if not colon and given not in DATASETS:
+            known = tables.near(given, [*DATASETS, "npz:PATH", "folder:PATH"])
+            raise BadInput(f"dataset = {given!r}: is not known; {known}")
+    return given
+
+
+class Experiment(BaseModel):
+    """What is trained, on what, by whom and how. Reads from and writes to TOML."""
+
+    model_config = tables.STRICT
+
+    dataset: Annotated[str, BeforeValidator(_dataset)] = "digits"
+    model: Annotated[
+        Architecture, BeforeValidator(lambda given: tables.named(MODELS, given, "model"))
+    ] = LeNet()
+    rounds: Annotated[int, Ge(1)] = 1000  # T
+    seed: Annotated[int, Ge(0)] = 0
+    federation: Annotated[Federation, BeforeValidator(_federation)] = Federation()
+    local: Annotated[
+        LocalPlan, BeforeValidator(lambda given: tables.read(LocalPlan, given, "local"))
+    ] = LocalPlan()
+    algorithm: Annotated[
+        Algorithm[Any, Any, Any],
+        BeforeValidator(lambda given: tables.named(ALGORITHMS, given, "algorithm")),
+    ] = FedAvg()
+    engine: Annotated[
+        Engine, BeforeValidator(lambda given: tables.read(Engine, given, "engine"))
+    ] = Engine()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        return complete(given) if isinstance(given, dict) else given
+
+    @staticmethod
+    def read(given: dict[str, Any]) -> "Experiment":
+        """From a table, as in the TOML file; wrong input is a BadInput of one sentence."""
+        try:
+            return Experiment(**given)
+        except ValidationError as error:
+            raise BadInput(tables.explain(error, "", Experiment)) from error
+
+    def table(self) -> dict[str, Any]:
+        """Every setting, in the form that `read` takes."""
+        federation = dataclasses.asdict(self.federation)
+        federation["partition"] = tables.write(PARTITIONS, self.federation.partition)
+        return {
+            "dataset": self.dataset,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "model": tables.write(MODELS, self.model),
+            "federation": {k: v for k, v in federation.items() if v is not None},
+            "local": dataclasses.asdict(self.local),
+            "algorithm": tables.write(ALGORITHMS, self.algorithm),
+            "engine": dataclasses.asdict(self.engine),
+        }
+
+    def toml(self) -> str:
+        return tomli_w.dumps(self.table())
+
+
+def parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{source} is not TOML: {error}") from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The table in an experiment file."""
+    try:
+        return parse(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+
+
+def override(given: dict[str, Any], assignment: str) -> None:
+    """Put one `local.lr=0.05` into the table."""
+    key, equals, text = assignment.partition("=")
+    if not key or not equals:
+        raise BadInput(f"--set {assignment!r}: must be KEY=VALUE, such as local.lr=0.05")
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a word needs no quotes on the command line
+    *sections, last = key.strip().split(".")
+    table = given
+    for section in sections:
+        inner = table.get(section, {})
+        # `model = "lenet"` is short for a table with a name.
+        table[section] = {"name": inner} if isinstance(inner, str) else dict(inner)
+        table = table[section]
+    table[last] = value

@@ -1,0 +1,100 @@
+"""Tables of a TOML file as dataclasses, and errors that name the key, the value and the way out."""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from fedadb.core.errors import BadInput
+
+T = TypeVar("T")
+STRICT = ConfigDict(
+    strict=True, extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True
+)
+
+
+def read(cls: type[T], given: Any, path: str) -> T:
+    """An instance of the dataclass, its fields checked against their types and bounds."""
+    if isinstance(given, cls):
+        given = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}  # type: ignore[arg-type]
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{path} = {given!r}: must be a table")
+    # TOML has arrays where Python has tuples.
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    try:
+        checked = _checker(cls).model_validate(values)
+    except ValidationError as error:
+        raise BadInput(explain(error, path, _checker(cls))) from error
+    return cls(**{name: getattr(checked, name) for name in _checker(cls).model_fields})
+
+
+def named(registry: Mapping[str, type[T]], given: Any, path: str) -> T:
+    """An instance of one of the registry's classes: by name, by a table with a name, or itself."""
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        return read(type(given), given, path)  # type: ignore[return-value]
+    table = {"name": given} if isinstance(given, str) else dict(given)
+    name = table.pop("name", None)
+    if isinstance(name, str) and ":" in name:
+        return read(_imported(name, path), table, path)  # type: ignore[no-any-return]
+    if name not in registry:
+        raise BadInput(f"{path} = {name!r}: is not known; {near(name, registry)}")
+    return read(registry[name], table, path)
+
+
+def write(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
+    """The table that `named` reads back."""
+    cls = type(value)
+    names = {known: name for name, known in registry.items()}
+    name = names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+    return {"name": name, **dataclasses.asdict(value)}
+
+
+def near(name: Any, known: Iterable[str]) -> str:
+    """What may have been meant, and what there is."""
+    close = difflib.get_close_matches(str(name), list(known), n=3)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{hint}There is {', '.join(known)}"
+
+
+def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
+    """The first thing that is wrong, in one sentence."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, BadInput):
+        return str(cause)
+    key = ".".join(str(part) for part in (path, *first["loc"]) if part != "")
+    if first["type"] == "extra_forbidden":
+        return f"{key} is not a key; {near(first['loc'][-1], model.model_fields)}"
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    message = (
+        first["msg"].replace("Input should be", "must be").replace("valid integer", "whole number")
+    )
+    return f"{key} = {first['input']!r}: {message}"
+
+
+@cache
+def _checker(cls: type[Any]) -> type[BaseModel]:
+    """A pydantic model with the dataclass's fields."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {}
+    for f in dataclasses.fields(cls):
+        default = ... if f.default is dataclasses.MISSING else f.default
+        fields[f.name] = (hints[f.name], default)
+    return create_model(cls.__name__, __config__=STRICT, **fields)
+
+
+def _imported(name: str, path: str) -> type[Any]:
+    """A class of one's own, as `module:Class`."""
+    module, _, attribute = name.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(f"{path} = {name!r}: cannot be imported: {error}") from error
+    if not dataclasses.is_dataclass(cls):
+        raise BadInput(f"{path} = {name!r}: is not a dataclass")
+    return cls  # type: ignore[return-value]

@@ -1,0 +1,37 @@
+"""What one sees while a federation trains."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from fedadb.engine.record import Record
+
+
+def follow(rounds: Iterable[Record], total: int, console: Console, title: str) -> list[Record]:
+    """Show the rounds as they come; a live bar on a terminal, a line a round elsewhere."""
+    done: list[Record] = []
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(title, total=total, status="starting")
+        for record in rounds:
+            done.append(record)
+            status = _status(done, total)
+            progress.update(task, completed=len(done), status=status)
+            if not console.is_terminal:
+                console.print(f"{title}  round {len(done)}/{total}  {status}", highlight=False)
+    return done
+
+
+def _status(done: list[Record], total: int) -> str:
+    recent = [record["seconds"] for record in done[-10:]]
+    left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
+    best = max(record["accuracy"] for record in done)
+    return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
