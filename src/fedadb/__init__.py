@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         average,
     )
     from fedadb.core.data import Batch, Images, LocalPlan, Shard
-    from fedadb.core.look import Look
+    from fedadb.core.look import AsIs, Look
     from fedadb.core.model import Domain, Model, Output, assemble
     from fedadb.core.stream import Stream
     from fedadb.core.vector import Vector
@@ -33,7 +33,7 @@ _HOMES = {
     "algorithms.fedavg": ("FedAvg",),
     "core.algorithm": ("Algorithm", "Context", "Reply", "Round", "Weights", "average"),
     "core.data": ("Batch", "Images", "LocalPlan", "Shard"),
-    "core.look": ("Look",),
+    "core.look": ("AsIs", "Look"),
     "core.model": ("Domain", "Model", "Output", "assemble"),
     "core.stream": ("Stream",),
     "core.vector": ("Vector",),
@@ -48,6 +48,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Algorithm",
+    "AsIs",
     "Batch",
     "Context",
     "Domain",

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Generator, Tensor
 
-from fedadb.core.look import Look
+from fedadb.core.look import AsIs, Look
 from fedadb.core.stream import Stream
 
 
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 class Images(NamedTuple):
     """Labelled images as they lie in memory: once, whatever the number of clients."""
 
-    x: Tensor  # uint8, N × channels × height × width
+    x: Tensor  # uint8, N × channels × height × width, unless they are taken AsIs
     y: Tensor  # int64, N
 
     def to(self, device: torch.device) -> "Images":
@@ -42,7 +42,7 @@ class Shard:
     images: Images
     rows: Tensor
     classes: int
-    look: Look
+    look: Look | AsIs
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -82,5 +82,5 @@ class LocalPlan:
         generator = rng.at("local").generator()
         for _ in range(self.epochs):
             order = torch.randperm(len(data), generator=generator)
-            for which in order.split(self.batch_size):
+            for which in torch.split(order, self.batch_size):
                 yield data.batch(which.to(data.rows.device), generator)

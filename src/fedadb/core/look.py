@@ -52,6 +52,17 @@ class Look:
         return cut_out(x, self.cutout, rng) if self.cutout else x
 
 
+@dataclass(frozen=True)
+class AsIs:
+    """Tensors that are the model's inputs already."""
+
+    def plain(self, x: Tensor) -> Tensor:
+        return x
+
+    def augmented(self, x: Tensor, rng: Generator) -> Tensor:
+        return x
+
+
 def crop(images: Tensor, pad: int, mode: str, rng: Generator) -> Tensor:
     """A random window of the old size out of each padded image."""
     n, _, height, width = images.shape

@@ -24,8 +24,8 @@ class Layout:
         return Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
 
     @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(math.prod(shape) for shape in self.shapes)
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
     def slots(self) -> dict[str, tuple[int, int, tuple[int, ...]]]:
@@ -90,10 +90,12 @@ class Vector:
         return self._with(-self.flat)
 
     def __matmul__(self, other: "Vector") -> Tensor:
-        return torch.dot(self.flat, self._other(other))
+        product: Tensor = torch.dot(self.flat, self._other(other))
+        return product
 
     def norm(self) -> Tensor:
-        return torch.linalg.vector_norm(self.flat)
+        length: Tensor = torch.linalg.vector_norm(self.flat)
+        return length
 
     def abs(self) -> "Vector":
         return self._with(self.flat.abs())
@@ -118,7 +120,7 @@ class Vector:
 
     def views(self) -> dict[str, Tensor]:
         """All named tensors; one split, so that one concatenation undoes it in the backward."""
-        parts = self.flat.split(self.layout.sizes)
+        parts = torch.split(self.flat, self.layout.sizes)
         return {
             name: part.view(shape)
             for name, shape, part in zip(self.layout.names, self.layout.shapes, parts, strict=True)

@@ -15,8 +15,8 @@ from fedadb.core.errors import BadInput
 def read(path: Path) -> dict[str, NDArray[np.generic]]:
     """The arrays of the file; none that would need unpickling."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist") from error
     except (zipfile.BadZipFile, ValueError, EOFError, AttributeError) as error:

@@ -33,6 +33,7 @@ def load_npz(path: Path) -> Splits:
         names = tuple(str(name) for name in stored["classes"])
     else:
         names = tuple(str(c) for c in range(max(int(part.y.max()) for part in whole) + 1))
+    _require_two(path, names)
     arrays.check(path, whole, len(names))
     return _splits(path, whole, names)
 
@@ -44,6 +45,7 @@ def load_folder(path: Path) -> Splits:
     divided = (path / "train").is_dir() and (path / "test").is_dir()
     roots = [path / "train", path / "test"] if divided else [path]
     names = tuple(sorted(p.name for p in roots[0].iterdir() if p.is_dir()))
+    _require_two(path, names)
     files = [[(p, c) for c, name in enumerate(names) for p in _files(r / name)] for r in roots]
     flat = [p for part in files for p, _ in part]
     decoded = dict(zip(flat, _decode(flat), strict=True))
@@ -54,9 +56,13 @@ def load_folder(path: Path) -> Splits:
     return _splits(path, whole, names)
 
 
-def _splits(path: Path, whole: list[Images], names: tuple[str, ...]) -> Splits:
+def _require_two(path: Path, names: tuple[str, ...]) -> None:
     if len(names) < 2:
-        raise BadInput(f"{path} has {len(names)} class; a classifier needs at least two")
+        plural = "class" if len(names) == 1 else "classes"
+        raise BadInput(f"{path} has {len(names)} {plural}; a classifier needs at least two")
+
+
+def _splits(path: Path, whole: list[Images], names: tuple[str, ...]) -> Splits:
     train, test = whole if len(whole) == 2 else stratified(whole[0], len(names))
     for part, images in (("train", train), ("test", test)):
         if not len(images.y):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedadb.core.data import Images
-from fedadb.core.look import Look
+from fedadb.core.look import AsIs, Look
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -29,11 +29,13 @@ def mixed(images: Images) -> Images:
 
 
 @torch.inference_mode()
-def evaluate(f: Model, w: Vector, test: Images, look: Look, batch_size: int) -> Scores:
+def evaluate(f: Model, w: Vector, test: Images, look: Look | AsIs, batch_size: int) -> Scores:
     """Accuracy in [0, 1] and mean cross entropy, over batches of a fixed order and size."""
     hits = torch.zeros(f.classes, dtype=torch.float64)
     loss = 0.0
-    for images, y in zip(test.x.split(batch_size), test.y.split(batch_size), strict=True):
+    for images, y in zip(
+        torch.split(test.x, batch_size), torch.split(test.y, batch_size), strict=True
+    ):
         logits = f(w, look.plain(images)).logits
         loss += float(F.cross_entropy(logits, y, reduction="sum"))
         hits += torch.bincount(y[logits.argmax(1) == y].cpu(), minlength=f.classes)

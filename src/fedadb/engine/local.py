@@ -30,7 +30,7 @@ class Learner(Generic[S, B, C]):
         return Reply(w, torch.tensor(len(data))), self.algorithm.remember(w, ctx)
 
     def _step(self, w: Vector, g: Vector, velocity: Vector, lr: float) -> None:
-        """One step of SGD with momentum and weight decay, in place, in one pass over the tensors."""
+        """SGD with momentum and weight decay, in place: one pass over the flat tensors."""
         sgd(
             [w.flat],
             [g.flat],

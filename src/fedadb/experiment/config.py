@@ -52,6 +52,8 @@ class Engine:
 
 
 def _federation(given: Any) -> Federation:
+    if isinstance(given, Federation):
+        given = vars(given)
     if isinstance(given, dict):
         given = dict(given)
         if (scenario := given.pop("scenario", None)) is not None:

@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import importlib
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -20,16 +19,17 @@ STRICT = ConfigDict(
 def read(cls: type[T], given: Any, path: str) -> T:
     """An instance of the dataclass, its fields checked against their types and bounds."""
     if isinstance(given, cls):
-        given = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}  # type: ignore[arg-type]
+        given = vars(given)
     if not isinstance(given, Mapping):
         raise BadInput(f"{path} = {given!r}: must be a table")
     # TOML has arrays where Python has tuples.
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    checker = _checker(cls)
     try:
-        checked = _checker(cls).model_validate(values)
+        checked = checker.model_validate(values)
     except ValidationError as error:
-        raise BadInput(explain(error, path, _checker(cls))) from error
-    return cls(**{name: getattr(checked, name) for name in _checker(cls).model_fields})
+        raise BadInput(explain(error, path, checker)) from error
+    return cls(**{name: getattr(checked, name) for name in checker.model_fields})
 
 
 def named(registry: Mapping[str, type[T]], given: Any, path: str) -> T:
@@ -77,7 +77,6 @@ def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
     return f"{key} = {first['input']!r}: {message}"
 
 
-@cache
 def _checker(cls: type[Any]) -> type[BaseModel]:
     """A pydantic model with the dataclass's fields."""
     hints = get_type_hints(cls, include_extras=True)

@@ -54,7 +54,8 @@ class Dirichlet:
             attempts = self._attempts(at_once, totals, clients, rng)
             accepted = attempts.sum(1).min(1) >= self.min_rows
             if accepted.any():
-                return attempts[accepted.argmax()]
+                chosen: NDArray[np.int64] = attempts[accepted.argmax()]
+                return chosen
         raise BadInput(
             f"dirichlet: none of {ATTEMPTS} draws at alpha = {self.alpha} gave each of {clients} "
             f"clients {self.min_rows} of the {totals.sum()} rows; raise alpha, lower clients or "

@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedadb.core.data import Images, Shard
+from fedadb.core.look import Look
+from fedadb.core.model import Domain, Model, assemble
+from fedadb.core.stream import Stream
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Tests run side by side; threads inside them would only be in each other's way."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data directory."""
+    place = tmp_path / "data"
+    place.mkdir()
+    monkeypatch.setenv("FEDADB_DATA", str(place))
+    return place
+
+
+def toy_shard(rows: int = 24, classes: int = 3, seed: int = 0) -> Shard:
+    """Separable 4×4 images: the class decides which column is bright."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(rows) % classes
+    x = torch.randint(60, (rows, 1, 4, 4), generator=rng, dtype=torch.uint8)
+    x[torch.arange(rows), 0, :, y] += 150
+    return Shard(Images(x, y), torch.arange(rows), classes, Look(mean=(0.5,), std=(0.5,)))
+
+
+def toy_model(classes: int = 3, seed: int = 0) -> Model:
+    """A two-layer network on 4×4 images."""
+    from fedadb.algorithms.fedavg import FedAvg
+
+    rng = Stream(seed)
+    with rng.at("body").seeded():
+        body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU())
+    domain = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
+    return assemble(body, FedAvg().heads, domain, classes, rng)

@@ -1,0 +1,31 @@
+import torch
+
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.stream import Stream
+from tests.conftest import toy_shard
+
+
+def test_an_epoch_shows_every_row_once() -> None:
+    whole = toy_shard(rows=24)
+    data = Shard(whole.images, torch.arange(0, 24, 2), 3, whole.look)
+    plan = LocalPlan(epochs=2, batch_size=5)
+    batches = list(plan.batches(data, Stream(0)))
+    assert [len(b.y) for b in batches] == [5, 5, 2] * 2
+    for epoch in (batches[:3], batches[3:]):
+        seen = torch.cat([b.x for b in epoch]).flatten(1).sum(1).sort().values
+        expected = data.look.plain(whole.images.x[::2]).flatten(1).sum(1).sort().values
+        torch.testing.assert_close(seen, expected)
+    assert not torch.equal(batches[0].x, batches[3].x)
+
+
+def test_counts_cover_classes_that_are_missing() -> None:
+    whole = toy_shard(rows=9)
+    data = Shard(whole.images, torch.tensor([0, 3, 1]), 4, whole.look)
+    assert data.counts.tolist() == [2, 1, 0, 0]
+    assert len(data) == 3
+
+
+def test_the_learning_rate_decays_after_each_round() -> None:
+    plan = LocalPlan(lr=0.01, lr_decay=0.99)
+    assert plan.lr_at(1) == 0.01
+    assert plan.lr_at(3) == 0.01 * 0.99**2

@@ -1,0 +1,69 @@
+import torch
+
+from fedadb.core.look import Look, crop, cut_out, flip
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def images(n: int = 64, side: int = 32) -> torch.Tensor:
+    return torch.randint(256, (n, 3, side, side), generator=generator(9), dtype=torch.uint8)
+
+
+def test_plain_is_normalisation() -> None:
+    x = images(4)
+    look = Look(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7), pad=4, flip=True, cutout=16)
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (look.mean, look.std))
+    torch.testing.assert_close(look.plain(x), (x / 255 - mean) / std)
+
+
+def test_a_crop_is_a_window_of_the_padded_image() -> None:
+    x = images(40, side=8)
+    y = crop(x, 2, "constant", generator())
+    padded = torch.nn.functional.pad(x, [2] * 4)
+    offsets = set()
+    for i in range(40):
+        found = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if torch.equal(padded[i, :, top : top + 8, left : left + 8], y[i])
+        ]
+        assert len(found) == 1
+        offsets.add(found[0])
+    assert len(offsets) > 10
+
+
+def test_reflection_mirrors_the_border() -> None:
+    x = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
+    windows = {tuple(crop(x, 1, "reflect", generator(s)).flatten().tolist()) for s in range(40)}
+    mirrored = torch.nn.functional.pad(x.float(), [1] * 4, mode="reflect")
+    assert tuple(mirrored[0, 0, :4, :4].flatten().int().tolist()) in windows
+    assert len(windows) == 9
+
+
+def test_half_of_the_images_flip() -> None:
+    x = images(200, side=4)
+    y = flip(x, generator())
+    flipped = [torch.equal(a.flip(-1), b) for a, b in zip(x, y, strict=True)]
+    kept = [torch.equal(a, b) for a, b in zip(x, y, strict=True)]
+    assert all(f != k for f, k in zip(flipped, kept, strict=True))
+    assert 70 < sum(flipped) < 130
+
+
+def test_cutout_erases_one_clipped_square() -> None:
+    y = cut_out(torch.ones(500, 3, 32, 32), 16, generator())
+    erased = (y == 0).sum(dim=(1, 2, 3)) // 3
+    assert erased.min() >= 64
+    assert erased.max() == 256
+    for mask in (y[:, 0] == 0)[:50]:
+        rows, columns = mask.any(1).sum(), mask.any(0).sum()
+        assert mask.sum() == rows * columns
+        assert max(rows, columns) <= 16
+
+
+def test_the_generator_decides_everything() -> None:
+    x, look = images(8), Look((0.5,) * 3, (0.5,) * 3, pad=4, flip=True, cutout=16)
+    assert torch.equal(look.augmented(x, generator(1)), look.augmented(x, generator(1)))
+    assert not torch.equal(look.augmented(x, generator(1)), look.augmented(x, generator(2)))

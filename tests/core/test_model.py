@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch import nn
+
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.errors import BadInput
+from fedadb.core.look import Look
+from fedadb.core.model import Classifier, Domain, Model, assemble
+from fedadb.core.stream import Stream
+from tests.conftest import toy_model
+
+DOMAIN = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
+
+
+def test_f_is_a_pure_function_of_weights_and_input() -> None:
+    f = toy_model()
+    w, x = f.weights(), torch.randn(5, 1, 4, 4)
+    before = {name: p.clone() for name, p in f.module.named_parameters()}
+    out = f(w, x)
+    assert out.features.shape == (5, 8)
+    assert out.logits.shape == (5, 3)
+    assert torch.equal(out.logits, f.module(x, "head").logits)
+    assert not torch.equal(out.logits, f(2 * w, x).logits)
+    assert all(torch.equal(before[name], p) for name, p in f.module.named_parameters())
+
+
+def test_heads_share_the_body_and_go_by_name() -> None:
+    body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8))
+    heads = {"a": nn.Linear(8, 3), "l": nn.Linear(8, 3)}
+    f = Model(Classifier(body, heads), DOMAIN, 3)
+    w, x = f.weights(), torch.randn(2, 1, 4, 4)
+    assert torch.equal(f(w, x).logits, f(w, x, "a").logits)
+    assert torch.equal(f(w, x, "a").features, f(w, x, "l").features)
+    assert not torch.equal(f(w, x, "a").logits, f(w, x, "l").logits)
+
+
+def test_the_same_stream_makes_the_same_model() -> None:
+    assert torch.equal(toy_model(seed=1).weights().flat, toy_model(seed=1).weights().flat)
+    assert not torch.equal(toy_model(seed=1).weights().flat, toy_model(seed=2).weights().flat)
+
+
+def test_what_is_not_a_pure_function_is_refused() -> None:
+    for part, reason in ((nn.BatchNorm1d(8), "running statistics"), (nn.Dropout(0.2), "dropout")):
+        body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), part)
+        with pytest.raises(BadInput, match=reason):
+            assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0))
+    with pytest.raises(BadInput, match="flatten"):
+        assemble(nn.Conv2d(1, 2, 3), FedAvg().heads, DOMAIN, 3, Stream(0))
+
+
+def test_batch_statistics_are_known() -> None:
+    body = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, track_running_stats=False))
+    assert assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0)).batch_statistics
+    assert not toy_model().batch_statistics
+
+
+def test_the_projection_is_onto_the_normalised_pixels() -> None:
+    domain = Look(mean=(0.5, 0.2), std=(0.5, 0.1)).domain((2, 1, 1))
+    torch.testing.assert_close(domain.low.flatten(), torch.tensor([-1.0, -2.0]))
+    torch.testing.assert_close(domain.high.flatten(), torch.tensor([1.0, 8.0]))
+    x = torch.randn(50, 2, 1, 1) * 9
+    once = domain.project(x)
+    assert torch.equal(once, domain.project(once))
+    y = torch.randn(50, 2, 1, 1) * 9
+    gap = (once - domain.project(y)).flatten(1).norm(dim=1)
+    assert (gap <= (x - y).flatten(1).norm(dim=1)).all()
+    free = Domain.unbounded((2, 1, 1))
+    assert torch.equal(free.project(x), x)

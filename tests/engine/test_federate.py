@@ -1,0 +1,114 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import Fault
+from fedadb.core.model import Model
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
+from fedadb.engine.cohorts import OneByOne
+from fedadb.engine.federate import Snapshot, federate
+from fedadb.engine.local import Learner
+from tests.conftest import toy_model, toy_shard
+
+
+class Tally(NamedTuple):
+    rounds: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Counting(Algorithm[Weights, Weights, Tally]):
+    """FedAvg whose clients count the rounds they took part in."""
+
+    def init(self, w: Vector) -> Weights:
+        return Weights(w)
+
+    def broadcast(self, s: Weights, f: Model, rng: Stream) -> Weights:
+        return s
+
+    def aggregate(self, s: Weights, replies: Sequence[Reply], round: Round) -> Weights:
+        return Weights(average(replies))
+
+    def memory(self, w: Vector) -> Tally:
+        return Tally(torch.tensor(0))
+
+    def remember(self, w: Vector, ctx: Context[Weights, Tally]) -> Tally:
+        return Tally(ctx.memory.rounds + 1)
+
+
+def shards(n: int = 4) -> list[Shard]:
+    whole = toy_shard(rows=8 * n)
+    return [Shard(whole.images, torch.arange(8) + 8 * k, 3, whole.look) for k in range(n)]
+
+
+def start(f: Model, rounds: int) -> Snapshot[Weights]:
+    return Snapshot(Round(0, rounds, 4), Weights(f.weights()))
+
+
+def test_rounds_are_counted_and_clients_are_those_chosen() -> None:
+    f = toy_model()
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(1, 4)), shards(), Stream(0))
+    chosen = {1: [0, 2], 2: [3], 3: [1, 0]}
+    seen = list(
+        federate(FedAvg(), f, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3))
+    )
+    assert [s.round for s in seen] == [Round(t, 3, 4) for t in (1, 2, 3)]
+    assert [s.clients for s in seen] == list(chosen.values())
+    assert [len(s.replies) for s in seen] == [2, 1, 2]
+
+
+def test_going_on_from_a_snapshot_is_the_same_as_not_stopping() -> None:
+    f = toy_model()
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(1, 4)), shards(), Stream(0))
+
+    def rounds(begin: Snapshot[Weights]) -> list[Snapshot[Weights]]:
+        return list(
+            federate(FedAvg(), f, cohort, choose=lambda t: [t % 4], rng=Stream(0), start=begin)
+        )
+
+    whole = rounds(start(f, 5))
+    rest = rounds(whole[1])
+    assert torch.equal(whole[-1].server.w.flat, rest[-1].server.w.flat)
+
+
+def test_the_order_in_which_clients_run_does_not_matter() -> None:
+    f = toy_model()
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(2, 3)), shards(), Stream(0))
+    sent, now = Weights(f.weights()), Round(1, 1, 4)
+    forwards = cohort(sent, [0, 1, 2], now)
+    backwards = cohort(sent, [2, 1, 0], now)
+    for a, b in zip(forwards, backwards[::-1], strict=True):
+        assert torch.equal(a.w.flat, b.w.flat)
+
+
+def test_memory_belongs_to_the_client() -> None:
+    f = toy_model()
+    cohort = OneByOne(Learner(Counting(), f, LocalPlan(1, 4)), shards(), Stream(0))
+    chosen = {1: [0, 2], 2: [0], 3: [0, 3]}
+    for _ in federate(
+        Counting(), f, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3)
+    ):
+        pass
+    assert {k: int(memory.rounds) for k, memory in cohort.memories.items()} == {0: 3, 2: 1, 3: 1}
+
+
+def test_a_client_that_diverges_is_named() -> None:
+    f = toy_model()
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(5, 4, lr=1e30)), shards(), Stream(0))
+    with pytest.raises(Fault, match="client 2 diverged in round 1"):
+        list(federate(FedAvg(), f, cohort, choose=lambda _: [2], rng=Stream(0), start=start(f, 3)))
+
+
+def test_a_client_that_fails_is_named() -> None:
+    f = toy_model()
+    broken = [Shard(s.images, s.rows + 1000, 3, s.look) for s in shards()]
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), broken, Stream(0))
+    with pytest.raises(IndexError) as caught:
+        cohort(Weights(f.weights()), [1], Round(7, 9, 4))
+    assert caught.value.__notes__ == ["This was client 1 in round 7."]

@@ -1,0 +1,50 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from fedadb.core.errors import Fault
+from fedadb.engine import record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "rounds.jsonl"
+    for t in range(1, 5):
+        record.append(path, {"round": t, "accuracy": t / 3, "class_accuracy": [0.1, math.nan]})
+    return path
+
+
+def test_numbers_come_back_in_full_precision(path: Path) -> None:
+    rounds = record.read(path)
+    assert [r["accuracy"] for r in rounds] == [t / 3 for t in range(1, 5)]
+    assert rounds[0]["class_accuracy"] == [0.1, None]
+
+
+def test_a_half_written_line_does_not_count(path: Path) -> None:
+    with path.open("a") as file:
+        file.write('{"round": 5, "accu')
+    assert len(record.read(path)) == 4
+    assert len(record.keep(path, 4)) == 4
+    record.append(path, {"round": 5})
+    assert record.read(path)[-1] == {"round": 5}
+
+
+def test_keep_cuts_what_will_be_done_again(path: Path) -> None:
+    assert [r["round"] for r in record.keep(path, 2)] == [1, 2]
+    assert [r["round"] for r in record.read(path)] == [1, 2]
+    assert record.keep(path, 0) == []
+    assert path.read_text() == ""
+
+
+def test_lines_that_are_missing_or_broken_are_noticed(path: Path) -> None:
+    with pytest.raises(Fault, match="lacks rounds"):
+        record.keep(path, 6)
+    path.write_text(path.read_text().replace('"round": 2', '"round" 2'))
+    with pytest.raises(Fault, match="damaged"):
+        record.read(path)
+
+
+def test_no_file_means_no_rounds(tmp_path: Path) -> None:
+    assert record.read(tmp_path / "none") == []
+    assert record.keep(tmp_path / "none", 0) == []

@@ -1,0 +1,180 @@
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import fedadb
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.errors import BadInput
+from fedadb.experiment.build import sample
+from fedadb.experiment.config import Experiment, Federation, load, override
+from fedadb.models.lenet import LeNet
+from fedadb.models.resnet import ResNet18
+from fedadb.partition.dirichlet import Dirichlet
+from fedadb.partition.iid import Iid
+
+CONTRACT = """
+dataset = "cifar10"
+model   = "resnet18"
+rounds  = 1000
+seed    = 0
+[federation]
+clients = 100
+participation = 0.05
+partition = {name = "dirichlet", alpha = 0.1}
+[local]
+epochs = 5
+batch_size = 128
+lr = 0.01
+lr_decay = 0.99
+momentum = 0.9
+weight_decay = 1e-5
+[algorithm]
+name = "fedavg"
+[engine]
+device = "auto"
+workers = "auto"
+precision = "float32"
+"""
+
+
+def read(**given: Any) -> Experiment:
+    return Experiment.read(given)
+
+
+def test_the_documented_file_reads_and_is_the_default_of_its_dataset() -> None:
+    experiment = Experiment.read(tomllib.loads(CONTRACT))
+    assert experiment.model == ResNet18(norm="batch")
+    assert experiment == read(dataset="cifar10")
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    experiment = read(
+        dataset="organamnist",
+        model={"name": "resnet18", "norm": "group"},
+        federation={"scenario": "cross-silo", "partition": "iid", "partition_seed": 3},
+        local={"lr": 0.5},
+        seed=7,
+    )
+    assert Experiment.read(tomllib.loads(experiment.toml())) == experiment
+
+
+def test_a_dataset_suggests_what_is_not_said() -> None:
+    digits = read()
+    assert (digits.rounds, digits.federation.clients, digits.local.lr) == (40, 20, 0.05)
+    assert read(dataset="organamnist").rounds == 300
+    assert read(dataset="organamnist").model == LeNet()
+    mixed = read(local={"lr": 0.2}, rounds=3)
+    assert (mixed.rounds, mixed.local.lr, mixed.local.batch_size) == (3, 0.2, 32)
+    assert read(federation={"scenario": "cross-device"}).federation.clients == 100
+    assert read(federation={"clients": 7}).federation == Federation(7, 0.2)
+
+
+def test_python_takes_the_objects_themselves() -> None:
+    experiment = fedadb.Experiment(
+        dataset="digits", algorithm=FedAvg(), federation=Federation(5, 1.0, Iid())
+    )
+    assert experiment.federation.sampled == 5
+    assert experiment.local.batch_size == 32
+    with pytest.raises(ValidationError, match=r"alpha = -1"):
+        fedadb.Experiment(federation=Federation(partition=Dirichlet(alpha=-1)))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"round": 5}, "round is not a key; did you mean rounds?"),
+        ({"local": {"learning_rate": 1}}, "local.learning_rate is not a key; There is epochs"),
+        ({"rounds": "many"}, "rounds = 'many': must be a whole number"),
+        ({"rounds": 0}, "rounds = 0: must be greater than or equal to 1"),
+        ({"rounds": 2.5}, "rounds = 2.5: must be a whole number"),
+        ({"local": {"lr": "fast"}}, "local.lr = 'fast': must be a valid number"),
+        ({"local": {"lr": float("nan")}}, "local.lr = nan: must be a finite number"),
+        ({"local": 3}, "local = 3: must be a table"),
+        ({"local": {"momentum": 1}}, "local.momentum = 1: must be less than 1"),
+        ({"dataset": "cifar11"}, "dataset = 'cifar11': is not known; did you mean cifar10?"),
+        ({"dataset": "npz:"}, "npz:PATH or folder:PATH"),
+        ({"dataset": 5}, "dataset = 5: must be a valid string"),
+        ({"model": "lenet5"}, "model = 'lenet5': is not known; did you mean lenet?"),
+        (
+            {"model": {"name": "resnet18", "norm": "layer"}},
+            "model.norm = 'layer': must be 'batch' or 'group'",
+        ),
+        ({"algorithm": "fedavgg"}, "algorithm = 'fedavgg': is not known; did you mean fedavg?"),
+        ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu is not a key"),
+        ({"algorithm": "nowhere:Mine"}, "cannot be imported"),
+        ({"algorithm": "fedadb.cli:run"}, "is not a dataclass"),
+        (
+            {"federation": {"partition": {"name": "dirichlet", "alpha": 0}}},
+            "federation.partition.alpha = 0: must be greater than 0",
+        ),
+        ({"federation": {"partition": "dirichlett"}}, "did you mean dirichlet?"),
+        (
+            {"federation": {"participation": 0}},
+            "federation.participation = 0: must be greater than 0",
+        ),
+        (
+            {"federation": {"clients": 100, "participation": 0.001}},
+            "samples nobody of 100 clients; it must be at least 0.01",
+        ),
+        ({"federation": {"scenario": "cross-town"}}, "There is cross-device, cross-silo"),
+        ({"engine": {"precision": "float16"}}, "engine.precision = 'float16': must be 'float32'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value_and_the_way_out(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        Experiment.read(given)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_on_the_command_line_reach_into_tables() -> None:
+    given: dict[str, Any] = {"model": "resnet18"}
+    for assignment in ("local.lr=0.5", "model.norm=group", "dataset=cifar10", "seed=3"):
+        override(given, assignment)
+    assert given == {
+        "model": {"name": "resnet18", "norm": "group"},
+        "local": {"lr": 0.5},
+        "dataset": "cifar10",
+        "seed": 3,
+    }
+    with pytest.raises(BadInput, match="must be KEY=VALUE"):
+        override(given, "local.lr")
+
+
+def test_files_that_are_not_toml_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(path)
+    path.write_text("rounds = ")
+    with pytest.raises(BadInput, match="is not TOML"):
+        load(path)
+
+
+def test_sampling_follows_from_seed_and_round_alone() -> None:
+    federation = Federation(100, 0.05)
+    assert sample(federation, 0, 3) == sample(federation, 0, 3)
+    assert sample(federation, 0, 3) != sample(federation, 1, 3)
+    assert sample(federation, 0, 3) != sample(federation, 0, 4)
+    everyone = [sample(Federation(10, 0.5), 0, t) for t in range(1, 60)]
+    assert all(len(set(chosen)) == 5 for chosen in everyone)
+    assert set().union(*everyone) == set(range(10))
+
+
+def test_lineage_sampling_has_the_published_sequence() -> None:
+    device = Federation(100, 0.05, sampling="lineage")
+    assert [sample(device, 5, t) for t in (1, 2, 3)] == [
+        [26, 86, 2, 55, 75],
+        [80, 84, 33, 81, 93],
+        [83, 30, 56, 24, 16],
+    ]
+    silo = Federation(20, 0.2, sampling="lineage")
+    assert [sample(silo, 5, t) for t in (1, 2, 3)] == [
+        [18, 1, 19, 8],
+        [3, 16, 6, 10],
+        [12, 4, 18, 0],
+    ]

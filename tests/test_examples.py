@@ -1,0 +1,18 @@
+"""The examples do what they say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("name", "reached"), [("own_data_and_model", 0.85), ("own_algorithm", 0.5)]
+)
+def test_example_learns(name: str, reached: float, capsys: pytest.CaptureFixture[str]) -> None:
+    program = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
+    assert program["main"]() > reached
+    assert capsys.readouterr().out
