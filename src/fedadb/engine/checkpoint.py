@@ -54,7 +54,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     """A safetensors file that knows its own digest."""
     # Copied, because safetensors refuses tensors that share memory.
     own = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    metadata = {**about, "sha256": _digest(own, about)}
+    # One entry, because safetensors writes several in an order that changes from run to run.
+    metadata = {"fedadb": json.dumps({**about, "sha256": _digest(own, about)})}
     write_whole(path, safetensors.torch.save(own, metadata=metadata))
 
 
@@ -62,13 +63,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What `write_tensors` wrote, or a Fault if anything in it has changed."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
+            about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
         raise Fault(f"{path} is damaged ({error}); delete it to start over") from error
-    if metadata.pop("sha256", None) != _digest(tensors, metadata):
+    if about.pop("sha256", None) != _digest(tensors, about):
         raise Fault(f"{path} is damaged (its checksum is wrong); delete it to start over")
-    return tensors, metadata
+    return tensors, about
 
 
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:

@@ -53,7 +53,7 @@ class Engine:
 
 def _federation(given: Any) -> Federation:
     if isinstance(given, Federation):
-        given = vars(given)
+        given = tables.fields_of(given)
     if isinstance(given, dict):
         given = dict(given)
         if (scenario := given.pop("scenario", None)) is not None:

@@ -19,7 +19,7 @@ STRICT = ConfigDict(
 def read(cls: type[T], given: Any, path: str) -> T:
     """An instance of the dataclass, its fields checked against their types and bounds."""
     if isinstance(given, cls):
-        given = vars(given)
+        given = fields_of(given)
     if not isinstance(given, Mapping):
         raise BadInput(f"{path} = {given!r}: must be a table")
     # TOML has arrays where Python has tuples.
@@ -30,6 +30,10 @@ def read(cls: type[T], given: Any, path: str) -> T:
     except ValidationError as error:
         raise BadInput(explain(error, path, checker)) from error
     return cls(**{name: getattr(checked, name) for name in checker.model_fields})
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
 def named(registry: Mapping[str, type[T]], given: Any, path: str) -> T:

@@ -1,0 +1,161 @@
+"""The command as a person types it: exit codes, one sentence on stderr, no traceback."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedadb import cli
+from tests.datasets.test_datasets import pixels, write_images
+
+pytestmark = pytest.mark.integration
+
+
+def invoke(
+    *words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """`fedadb` with these words, in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["fedadb", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
+def test_a_run_shows_its_rounds_and_what_came_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "quick.toml"
+    file.write_text("rounds = 9\n[local]\nepochs = 1\n")
+    words = ["run", str(file), "--set", "rounds=3", "--out", str(tmp_path / "run")]
+    code, out, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert (
+        len(re.findall(r"round \d/3  accuracy 0\.\d{3}  best 0\.\d{3}  left 0:00:\d\d", out)) == 3
+    )
+    assert "mean of the 5 best rounds" in out
+    assert str(tmp_path / "run") in out
+
+
+def test_the_bar_is_for_terminals() -> None:
+    from rich.console import Console
+
+    from fedadb.progress import follow
+
+    rounds = [{"accuracy": a, "seconds": 60.0} for a in (0.2, 0.9, 0.5)]
+    screen = Console(force_terminal=True, record=True, width=100, height=20)
+    with screen.capture() as shown:
+        assert follow(iter(rounds), 5, screen, "FedAvg on digits") == rounds
+    assert "3/5" in shown.get()
+    assert "accuracy 0.500  best 0.900  left 0:02:00" in shown.get()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("local.lrr=1", "local.lrr is not a key; did you mean lr"),
+        ("rounds=some", "rounds = 'some': must be a whole number"),
+        ("federation.partition={name='dirichlet',alpha=-1}", "alpha = -1: must be greater than 0"),
+        ("federation.participation=0.01", "samples nobody of 20 clients"),
+        ("federation.clients=5000 federation.partition=iid", "5000 clients but only 1438 rows"),
+        ("federation.clients=500", "500 clients with at least 10 rows each need 5000 rows"),
+        ("dataset=digitz", "did you mean digits"),
+        ("algorithm=fedav", "did you mean fedavg"),
+        ("dataset=organamnist", "`fedadb data fetch organamnist`"),
+        ("engine.device=cuda:7", "engine.device = 'cuda:7': is not on this machine"),
+        ("engine.device=abacus", "engine.device = 'abacus': is not on this machine"),
+        ("model=inception", "inception takes images of 1 or 3 channels from 64×64"),
+        ("rounds", "must be KEY=VALUE"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_2(
+    settings: str,
+    message: str,
+    no_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    words = ["run", "--out", str(out)]
+    for setting in settings.split(" "):
+        words += ["--set", setting]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert message in err
+    assert err.startswith("fedadb: ")
+    assert err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_file_that_is_not_there_is_one_sentence_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = invoke("run", "nowhere.toml", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "nowhere.toml cannot be read" in err
+
+
+def test_wrong_data_of_ones_own_are_one_sentence_and_exit_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "a.npz", x=pixels(20, 28, 28), y=np.arange(19))
+    np.savez(tmp_path / "b.npz", images=pixels(20, 28, 28))
+    write_images(tmp_path / "one" / "class", 3)
+    for dataset, message in (
+        (f"npz:{tmp_path}/a.npz", "x has 20 rows and y has 19"),
+        (f"npz:{tmp_path}/b.npz", "no array 'x_train'; it has images"),
+        (f"folder:{tmp_path}/one", "has 1 class"),
+    ):
+        words = ["run", "--set", f"dataset={dataset}", "--out", str(tmp_path / "run")]
+        code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 2
+        assert message in err
+
+
+def test_the_datasets_are_listed(no_data: Path) -> None:
+    (no_data / "cifar-10-batches-bin").mkdir()
+    result = CliRunner().invoke(cli.app, ["data", "list"])
+    assert result.exit_code == 0
+    assert re.search(r"cifar10 +│ 10 +│ cifar-10-batches-bin", result.output)
+    assert re.search(r"organamnist +│ 11 +│ no", result.output)
+    assert str(no_data) in result.output.replace("\n", "")
+
+
+def test_fetching_what_is_not_there_to_fetch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = invoke("data", "fetch", "organmnist", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert re.search("did you mean .*organamnist", err)
+
+
+def test_help_tells_every_option() -> None:
+    result = CliRunner().invoke(cli.app, ["run", "--help"])
+    for word in ("--set", "--out", "EXPERIMENT"):
+        assert word in result.output
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedadb", "run", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (out / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err == f"fedadb: stopped; the same command goes on from the last round in {out}\n"
