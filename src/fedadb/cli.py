@@ -54,11 +54,11 @@ def run(
     except KeyboardInterrupt:
         _complain(f"stopped; the same command goes on from the last round in {place}")
         raise typer.Exit(130) from None
-    out.print(_summary(title, history))
+    out.print(summary(title, history))
     out.print(f"Results: {place}", highlight=False, soft_wrap=True)
 
 
-def _summary(title: str, history: "History") -> Table:  # type: ignore[name-defined] # noqa: F821
+def summary(title: str, history: "History") -> Table:  # type: ignore[name-defined] # noqa: F821
     last = history.rounds[-1]
     table = Table(title=title, show_header=False)
     table.add_row("rounds", str(len(history.rounds)))

@@ -12,25 +12,30 @@ from fedadb.engine.record import Record
 def follow(rounds: Iterable[Record], total: int, console: Console, title: str) -> list[Record]:
     """Show the rounds as they come; a live bar on a terminal, a line a round elsewhere."""
     done: list[Record] = []
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
+    with bar(console) as progress:
         task = progress.add_task(title, total=total, status="starting")
         for record in rounds:
             done.append(record)
-            status = _status(done, total)
+            status = describe(done, total)
             progress.update(task, completed=len(done), status=status)
             if not console.is_terminal:
                 console.print(f"{title}  round {len(done)}/{total}  {status}", highlight=False)
     return done
 
 
-def _status(done: list[Record], total: int) -> str:
+def bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def describe(done: list[Record], total: int) -> str:
+    """How the last round went, and when the rest will be done at the recent pace."""
     recent = [record["seconds"] for record in done[-10:]]
     left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
     best = max(record["accuracy"] for record in done)

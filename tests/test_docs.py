@@ -1,0 +1,47 @@
+"""What the documents say runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedadb.experiment import config
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.integration
+def test_the_program_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert programs
+    monkeypatch.chdir(tmp_path)
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem
+)
+def test_experiment_files_read_and_say_how_to_run_them(path: Path) -> None:
+    assert f"fedadb run experiments/{path.name}" in path.read_text()
+    config.Experiment.read(config.load(path))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_setting_is_in_the_quick_start() -> None:
+    """And no other: the table's keys are those of a resolved experiment."""
+    text = (ROOT / "docs" / "quickstart.md").read_text()
+    documented = set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
+    table = config.Experiment().table()
+    settings = {"federation.scenario", "federation.partition_seed"}
+    for key, value in table.items():
+        nested = isinstance(value, dict) and "name" not in value
+        settings |= {f"{key}.{inner}" for inner in value} if nested else {key}
+    assert documented == settings
