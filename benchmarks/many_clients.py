@@ -1,4 +1,4 @@
-"""What clients that are not sampled cost: the start and the rounds of larger and larger federations.
+"""What clients that are not sampled cost: start and rounds of larger and larger federations.
 
     python benchmarks/many_clients.py
 
