@@ -7,6 +7,7 @@ thread, LeNet, batch 128.
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,10 +15,10 @@ import torch.nn.functional as F
 
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.algorithm import Round, Weights
-from fedadb.core.data import Batch, Images, LocalPlan, Shard
-from fedadb.core.look import Look
+from fedadb.core.data import Batch, Examples, LocalPlan, Shard
 from fedadb.core.model import Classifier, Model, assemble
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Transform
 from fedadb.engine.local import Learner
 from fedadb.models.lenet import LeNet
 
@@ -37,10 +38,10 @@ class Setting:
         rng = torch.Generator().manual_seed(0)
         x = torch.randint(256, (640, 1, 28, 28), generator=rng, dtype=torch.uint8)
         y = torch.randint(10, (640,), generator=rng)
-        look = Look(mean=(0.5,), std=(0.5,))
-        self.shard = Shard(Images(x, y), torch.arange(640), 10, look)
+        transform = Transform(mean=(0.5,), std=(0.5,))
+        self.shard = Shard(Examples(x, y), torch.arange(640), 10, transform)
         self.f = assemble(
-            LeNet().body((1, 28, 28)), FedAvg().heads, look.domain((1, 28, 28)), 10, Stream(0)
+            LeNet().body((1, 28, 28)), FedAvg().heads, transform.domain((1, 28, 28)), 10, Stream(0)
         )
         self.batches = list(PLAN.batches(self.shard, Stream(0)))
 
@@ -59,19 +60,21 @@ def bare(setting: Setting) -> float:
     return time.perf_counter() - began
 
 
+@dataclass(frozen=True)
 class Given(FedAvg):
     """FedAvg on batches that were made before the clock started."""
 
-    def batches(self, sent, data, plan, rng):  # type: ignore[no-untyped-def]
-        return iter(data.ready)
+    ready: tuple[Batch, ...] = ()
+
+    def batches(self, sent: Weights, data: Shard, plan: LocalPlan, rng: Stream) -> Iterator[Batch]:
+        return iter(self.ready)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     setting = Setting()
     w = setting.f.weights()
-    object.__setattr__(setting.shard, "ready", setting.batches)
-    learner = Learner(Given(), setting.f, PLAN)
+    learner = Learner(Given(tuple(setting.batches)), setting.f, PLAN)
     full = Learner(FedAvg(), setting.f, PLAN)
 
     def engine(learner: Learner[Weights, Weights]) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.run import rounds
+from fedadb.experiment.run import run
 
 ROUNDS, SAMPLED, ROWS = 20, 10, 50
 
@@ -33,7 +33,8 @@ def main() -> None:
             }
             table = {"dataset": f"npz:{path}", "rounds": ROUNDS, "federation": federation}
             began = time.perf_counter()
-            seconds = [r["seconds"] for r in rounds(Experiment.read(table), Path(folder) / "run")]
+            history = run(Experiment.read(table), Path(folder) / "run")
+            seconds = [record["seconds"] for record in history.rounds]
             start = time.perf_counter() - began - sum(seconds)
             print(f"{clients:6} clients: start {start:5.2f} s, best round {min(seconds):.3f} s")
 

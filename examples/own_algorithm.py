@@ -2,7 +2,7 @@
 
     python examples/own_algorithm.py
 
-From a TOML file it goes by `name = "own_algorithm:FedAvgM"`, if Python finds the module.
+In a TOML file beside this one it goes by `name = "own_algorithm:FedAvgM"`.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ import fedadb
 
 class Server(NamedTuple):
     w: fedadb.Vector
-    m: fedadb.Vector  # the running mean of what the rounds changed
+    m: fedadb.Vector  # what the rounds changed, the older the fainter
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def main() -> float:
     )
     with tempfile.TemporaryDirectory() as directory:
         history = fedadb.run(experiment, out=directory)
-    print(f"best 5 rounds: {history.top(5):.3f}")
-    return history.top(5)
+    print(f"best round: {max(history.accuracy):.3f}")
+    return max(history.accuracy)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import fedadb
 CLIENTS, CLASSES, FEATURES, ROUNDS = 8, 4, 10, 20
 
 
-def my_data(rows: int, seed: int) -> fedadb.Images:
+def my_data(rows: int, seed: int) -> fedadb.Examples:
     """Any float tensor will do; here, four clouds in ten dimensions."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.randint(CLASSES, (rows,), generator=rng)
     centres = 2 * torch.eye(CLASSES, FEATURES)
-    return fedadb.Images(centres[y] + 0.7 * torch.randn(rows, FEATURES, generator=rng), y)
+    return fedadb.Examples(centres[y] + 0.7 * torch.randn(rows, FEATURES, generator=rng), y)
 
 
 def main() -> float:
@@ -30,7 +30,7 @@ def main() -> float:
                 k // 4 :: 2
             ],
             classes=CLASSES,
-            look=fedadb.AsIs(),
+            transform=fedadb.AsIs(),
         )
         for k in range(CLIENTS)
     ]

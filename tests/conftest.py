@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedadb.core.data import Images, Shard
-from fedadb.core.look import Look
+from fedadb.core.data import Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Transform
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def toy_shard(rows: int = 24, classes: int = 3, seed: int = 0) -> Shard:
     y = torch.arange(rows) % classes
     x = torch.randint(60, (rows, 1, 4, 4), generator=rng, dtype=torch.uint8)
     x[torch.arange(rows), 0, :, y] += 150
-    return Shard(Images(x, y), torch.arange(rows), classes, Look(mean=(0.5,), std=(0.5,)))
+    return Shard(Examples(x, y), torch.arange(rows), classes, Transform(mean=(0.5,), std=(0.5,)))
 
 
 def toy_model(classes: int = 3, seed: int = 0) -> Model:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import fedadb
 from fedadb.experiment import config
 
 ROOT = Path(__file__).parent.parent
@@ -45,3 +46,10 @@ def test_every_setting_is_in_the_quick_start() -> None:
         nested = isinstance(value, dict) and "name" not in value
         settings |= {f"{key}.{inner}" for inner in value} if nested else {key}
     assert documented == settings
+
+
+def test_every_exported_name_is_there() -> None:
+    source = (ROOT / "src" / "fedadb" / "__init__.py").read_text()
+    declared = re.findall(r"import \w+ as (\w+)", source)
+    assert sorted(declared) == dir(fedadb)
+    assert all(getattr(fedadb, name) is not None for name in declared)

@@ -17,7 +17,7 @@ experiment = Experiment()
 title = "FedAvg on digits"
 history = run(experiment, default_directory(experiment))
 
-screen = Console(record=True, width=88, force_terminal=True, quiet=False)
+screen = Console(record=True, width=88, force_terminal=True)
 progress = bar(screen)
 status = describe(history.rounds, experiment.rounds)
 progress.add_task(title, total=experiment.rounds, completed=len(history.rounds), status=status)

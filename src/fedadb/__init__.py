@@ -1,82 +1,57 @@
 """Federated learning across clients whose data differ, without forgetting.
 
-What is exported here is loaded when it is first used, so that commands which need no torch
-start without it.
+What is exported here is loaded when it is first used, so that what needs no torch starts
+without it.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedadb.algorithms.fedavg import FedAvg
-    from fedadb.core.algorithm import (
-        Algorithm,
-        Context,
-        Reply,
-        Round,
-        Weights,
-        average,
-    )
-    from fedadb.core.data import Batch, Images, LocalPlan, Shard
-    from fedadb.core.look import AsIs, Look
-    from fedadb.core.model import Domain, Model, Output, assemble
-    from fedadb.core.stream import Stream
-    from fedadb.core.vector import Vector
-    from fedadb.engine.cohorts import OneByOne
-    from fedadb.engine.evaluate import evaluate
-    from fedadb.engine.federate import Snapshot, federate
-    from fedadb.engine.local import Learner
-    from fedadb.experiment.config import Engine, Experiment, Federation
-    from fedadb.experiment.run import History, run
+    from fedadb.algorithms.fedavg import FedAvg as FedAvg
+    from fedadb.core.algorithm import Algorithm as Algorithm
+    from fedadb.core.algorithm import Context as Context
+    from fedadb.core.algorithm import Reply as Reply
+    from fedadb.core.algorithm import Round as Round
+    from fedadb.core.algorithm import Weights as Weights
+    from fedadb.core.algorithm import average as average
+    from fedadb.core.data import Batch as Batch
+    from fedadb.core.data import Examples as Examples
+    from fedadb.core.data import LocalPlan as LocalPlan
+    from fedadb.core.data import Shard as Shard
+    from fedadb.core.model import Domain as Domain
+    from fedadb.core.model import Model as Model
+    from fedadb.core.model import assemble as assemble
+    from fedadb.core.stream import Stream as Stream
+    from fedadb.core.transform import AsIs as AsIs
+    from fedadb.core.transform import Transform as Transform
+    from fedadb.core.vector import Vector as Vector
+    from fedadb.engine.cohorts import OneByOne as OneByOne
+    from fedadb.engine.evaluate import evaluate as evaluate
+    from fedadb.engine.federate import Snapshot as Snapshot
+    from fedadb.engine.federate import federate as federate
+    from fedadb.engine.local import Learner as Learner
+    from fedadb.experiment.config import Engine as Engine
+    from fedadb.experiment.config import Experiment as Experiment
+    from fedadb.experiment.config import Federation as Federation
+    from fedadb.experiment.run import run as run
 
 _HOMES = {
-    "algorithms.fedavg": ("FedAvg",),
-    "core.algorithm": ("Algorithm", "Context", "Reply", "Round", "Weights", "average"),
-    "core.data": ("Batch", "Images", "LocalPlan", "Shard"),
-    "core.look": ("AsIs", "Look"),
-    "core.model": ("Domain", "Model", "Output", "assemble"),
-    "core.stream": ("Stream",),
-    "core.vector": ("Vector",),
-    "engine.cohorts": ("OneByOne",),
-    "engine.evaluate": ("evaluate",),
-    "engine.federate": ("Snapshot", "federate"),
-    "engine.local": ("Learner",),
-    "experiment.config": ("Engine", "Experiment", "Federation"),
-    "experiment.run": ("History", "run"),
+    "algorithms.fedavg": "FedAvg",
+    "core.algorithm": "Algorithm Context Reply Round Weights average",
+    "core.data": "Batch Examples LocalPlan Shard",
+    "core.model": "Domain Model assemble",
+    "core.stream": "Stream",
+    "core.transform": "AsIs Transform",
+    "core.vector": "Vector",
+    "engine.cohorts": "OneByOne",
+    "engine.evaluate": "evaluate",
+    "engine.federate": "Snapshot federate",
+    "engine.local": "Learner",
+    "experiment.config": "Engine Experiment Federation",
+    "experiment.run": "run",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Algorithm",
-    "AsIs",
-    "Batch",
-    "Context",
-    "Domain",
-    "Engine",
-    "Experiment",
-    "FedAvg",
-    "Federation",
-    "History",
-    "Images",
-    "Learner",
-    "LocalPlan",
-    "Look",
-    "Model",
-    "OneByOne",
-    "Output",
-    "Reply",
-    "Round",
-    "Shard",
-    "Snapshot",
-    "Stream",
-    "Vector",
-    "Weights",
-    "assemble",
-    "average",
-    "evaluate",
-    "federate",
-    "run",
-]
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -86,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOME)

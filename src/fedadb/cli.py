@@ -1,14 +1,19 @@
 """The command line."""
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedadb.core.errors import BadInput, Fault
+
+if TYPE_CHECKING:
+    from fedadb.experiment.run import History
 
 app = typer.Typer(
     help="Train one model across clients whose data differ, without forgetting.",
@@ -40,31 +45,36 @@ def run(
 ) -> None:
     """Train one federation. An interrupted run goes on where it stopped."""
     from fedadb.experiment import config
-    from fedadb.experiment.run import History, default_directory, rounds
+    from fedadb.experiment.run import History, begin, default_directory
     from fedadb.progress import follow
 
+    # Where `module:Class` is looked for first: beside the experiment's file.
+    sys.path.insert(0, str(experiment.parent if experiment else Path.cwd()))
     given = config.load(experiment) if experiment else {}
     for assignment in settings or []:
-        config.override(given, assignment)
+        given = config.override(given, assignment)
     e = config.Experiment.read(given)
     place = directory or default_directory(e)
     title = f"{type(e.algorithm).__name__} on {e.dataset}"
     try:
-        history = History(place, follow(rounds(e, place), e.rounds, out, title))
+        with begin(e, place) as begun:
+            records = follow(begun.done, begun.rounds, e.rounds, out, title)
     except KeyboardInterrupt:
         _complain(f"stopped; the same command goes on from the last round in {place}")
         raise typer.Exit(130) from None
-    out.print(summary(title, history))
-    out.print(f"Results: {place}", highlight=False, soft_wrap=True)
+    out.print(summary(title, History(place, records)))
+    out.print(f"Results: {place}", highlight=False, markup=False, soft_wrap=True)
 
 
-def summary(title: str, history: "History") -> Table:  # type: ignore[name-defined] # noqa: F821
+def summary(title: str, history: "History") -> Table:
     last = history.rounds[-1]
-    table = Table(title=title, show_header=False)
+    best = sorted(history.accuracy)[-5:]
+    table = Table(title=escape(title), show_header=False)
     table.add_row("rounds", str(len(history.rounds)))
-    table.add_row("accuracy, mean of the 5 best rounds", f"{history.top(5):.4f}")
+    table.add_row("accuracy, mean of the 5 best rounds", f"{sum(best) / len(best):.4f}")
     table.add_row("accuracy, last round", f"{last['accuracy']:.4f}")
-    table.add_row("loss, last round", f"{last['loss']:.4f}")
+    loss = "not finite" if last["loss"] is None else f"{last['loss']:.4f}"
+    table.add_row("loss, last round", loss)
     worst = min(a for a in last["class_accuracy"] if a is not None)
     table.add_row("accuracy of the weakest class, last round", f"{worst:.4f}")
     seconds = sum(record["seconds"] for record in history.rounds)
@@ -85,7 +95,11 @@ def list_() -> None:
     table.add_row("npz:PATH", "any", "your own arrays")
     table.add_row("folder:PATH", "any", "your own images, one subfolder per class")
     out.print(table)
-    out.print(f"Data directory: {directory()} (set FEDADB_DATA to change it)", soft_wrap=True)
+    out.print(
+        f"Data directory: {directory()} (set FEDADB_DATA to change it)",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @data.command()
@@ -102,7 +116,7 @@ def fetch(name: Annotated[str, typer.Argument(help="A dataset of `fedadb data li
         return
     with out.status(f"fetching {source.url}"):
         place = source.fetch()
-    out.print(f"{name}: {place}", soft_wrap=True)
+    out.print(f"{name}: {place}", markup=False, soft_wrap=True)
 
 
 def _complain(message: str) -> None:
@@ -116,6 +130,10 @@ def main() -> None:
     except BadInput as error:
         _complain(str(error))
         sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read the output has gone; let Python not complain about it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (Fault, OSError) as error:
         _complain(str(error))
         sys.exit(1)

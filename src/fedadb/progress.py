@@ -9,17 +9,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fedadb.engine.record import Record
 
 
-def follow(rounds: Iterable[Record], total: int, console: Console, title: str) -> list[Record]:
-    """Show the rounds as they come; a live bar on a terminal, a line a round elsewhere."""
-    done: list[Record] = []
+def follow(
+    done: list[Record], rounds: Iterable[Record], total: int, console: Console, title: str
+) -> list[Record]:
+    """Show the rounds as they come after those done; the list of all of them.
+
+    On a terminal it is a live bar, elsewhere a line a round.
+    """
+    done = list(done)
     with bar(console) as progress:
-        task = progress.add_task(title, total=total, status="starting")
+        status = describe(done, total) if done else "starting"
+        task = progress.add_task(title, total=total, completed=len(done), status=status)
         for record in rounds:
             done.append(record)
             status = describe(done, total)
             progress.update(task, completed=len(done), status=status)
             if not console.is_terminal:
-                console.print(f"{title}  round {len(done)}/{total}  {status}", highlight=False)
+                console.print(
+                    f"{title}  round {len(done)}/{total}  {status}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
     return done
 
 

@@ -51,11 +51,13 @@ def test_one_full_batch_step_is_a_step_on_the_pooled_data() -> None:
     learner = Learner(FedAvg(), f, plan)
     parts = [torch.arange(6), torch.arange(6, 24)]
     replies = [
-        learner.train(Shard(whole.images, rows, 3, whole.look), Weights(w), (), ROUND, Stream(0))[0]
+        learner.train(
+            Shard(whole.examples, rows, 3, whole.transform), Weights(w), (), ROUND, Stream(0)
+        )[0]
         for rows in parts
     ]
     federated = FedAvg().aggregate(Weights(w), replies, ROUND).w
 
-    x, y = whole.look.plain(whole.images.x), whole.images.y
+    x, y = whole.transform.plain(whole.examples.x), whole.examples.y
     g = gradient(lambda v: torch.nn.functional.cross_entropy(f(v, x).logits, y), w)
     torch.testing.assert_close(federated.flat, (w - 0.5 * g).flat)

@@ -7,20 +7,20 @@ from tests.conftest import toy_shard
 
 def test_an_epoch_shows_every_row_once() -> None:
     whole = toy_shard(rows=24)
-    data = Shard(whole.images, torch.arange(0, 24, 2), 3, whole.look)
+    data = Shard(whole.examples, torch.arange(0, 24, 2), 3, whole.transform)
     plan = LocalPlan(epochs=2, batch_size=5)
     batches = list(plan.batches(data, Stream(0)))
     assert [len(b.y) for b in batches] == [5, 5, 2] * 2
     for epoch in (batches[:3], batches[3:]):
         seen = torch.cat([b.x for b in epoch]).flatten(1).sum(1).sort().values
-        expected = data.look.plain(whole.images.x[::2]).flatten(1).sum(1).sort().values
+        expected = data.transform.plain(whole.examples.x[::2]).flatten(1).sum(1).sort().values
         torch.testing.assert_close(seen, expected)
     assert not torch.equal(batches[0].x, batches[3].x)
 
 
 def test_counts_cover_classes_that_are_missing() -> None:
     whole = toy_shard(rows=9)
-    data = Shard(whole.images, torch.tensor([0, 3, 1]), 4, whole.look)
+    data = Shard(whole.examples, torch.tensor([0, 3, 1]), 4, whole.transform)
     assert data.counts.tolist() == [2, 1, 0, 0]
     assert len(data) == 3
 

@@ -4,9 +4,9 @@ from torch import nn
 
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import BadInput
-from fedadb.core.look import Look
 from fedadb.core.model import Classifier, Domain, Model, assemble
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Transform
 from tests.conftest import toy_model
 
 DOMAIN = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
@@ -40,7 +40,9 @@ def test_the_same_stream_makes_the_same_model() -> None:
 
 
 def test_what_is_not_a_pure_function_is_refused() -> None:
-    for part, reason in ((nn.BatchNorm1d(8), "running statistics"), (nn.Dropout(0.2), "dropout")):
+    running = nn.BatchNorm1d(8), nn.InstanceNorm1d(2, track_running_stats=True)
+    parts = [(part, "running statistics") for part in running] + [(nn.Dropout(0.2), "dropout")]
+    for part, reason in parts:
         body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), part)
         with pytest.raises(BadInput, match=reason):
             assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0))
@@ -55,7 +57,7 @@ def test_batch_statistics_are_known() -> None:
 
 
 def test_the_projection_is_onto_the_normalised_pixels() -> None:
-    domain = Look(mean=(0.5, 0.2), std=(0.5, 0.1)).domain((2, 1, 1))
+    domain = Transform(mean=(0.5, 0.2), std=(0.5, 0.1)).domain((2, 1, 1))
     torch.testing.assert_close(domain.low.flatten(), torch.tensor([-1.0, -2.0]))
     torch.testing.assert_close(domain.high.flatten(), torch.tensor([1.0, 8.0]))
     x = torch.randn(50, 2, 1, 1) * 9
@@ -66,3 +68,14 @@ def test_the_projection_is_onto_the_normalised_pixels() -> None:
     assert (gap <= (x - y).flatten(1).norm(dim=1)).all()
     free = Domain.unbounded((2, 1, 1))
     assert torch.equal(free.project(x), x)
+
+
+def test_frozen_parameters_are_constants() -> None:
+    linear = nn.Linear(16, 8)
+    linear.bias.requires_grad_(False)
+    body = nn.Sequential(nn.Flatten(), linear)
+    f = assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0))
+    assert "body.1.bias" not in f.layout.names
+    assert list(f.constants()) == ["body.1.bias"]
+    x = torch.zeros(1, 1, 4, 4)
+    assert torch.equal(f(0 * f.weights(), x).features, linear.bias[None])

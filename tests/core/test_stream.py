@@ -1,3 +1,4 @@
+import numpy as np
 import torch
 
 from fedadb.core.stream import Stream
@@ -23,3 +24,8 @@ def test_seeding_leaves_the_global_generator_alone() -> None:
     with Stream(0).seeded():
         assert torch.equal(a, torch.rand(1))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert Stream(0).at("client", int(np.int64(3))) == Stream(0).at("client", 3)
+    assert Stream(0).at(np.int64(3)) == Stream(0).at(3)  # type: ignore[arg-type]

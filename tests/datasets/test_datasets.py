@@ -70,7 +70,7 @@ def test_medmnist_trains_on_train_and_val(no_data: Path) -> None:
     assert splits.test.x.shape == (20, 1, 28, 28)
     assert splits.train.y.shape == (50,)
     assert len(splits.classes) == 11
-    assert splits.look.flip
+    assert splits.transform.flip
     write_medmnist(no_data / "medmnist/pathmnist.npz", 9, 3)
     assert datasets.load("pathmnist").train.x.shape == (50, 3, 28, 28)
 
@@ -83,7 +83,7 @@ def test_cifar10_reads_the_binary_records(no_data: Path) -> None:
     assert splits.test.y.tolist() == [i % 10 for i in range(20)]
     raw = (folder / "data_batch_2.bin").read_bytes()
     assert splits.train.x[20].flatten().tolist() == list(raw[1:3073])
-    assert (splits.look.pad, splits.look.flip, splits.look.cutout) == (4, True, 16)
+    assert (splits.transform.pad, splits.transform.flip, splits.transform.cutout) == (4, True, 16)
 
 
 def test_own_arrays_come_divided_or_whole(tmp_path: Path) -> None:
@@ -97,7 +97,10 @@ def test_own_arrays_come_divided_or_whole(tmp_path: Path) -> None:
     splits = datasets.load(f"npz:{path}")
     assert splits.classes == ("cat", "dog", "owl")
     assert (len(splits.train.y), len(splits.test.y)) == (24, 6)
-    assert not splits.look.flip
+    assert not splits.transform.flip
+    np.savez(path, x=pixels(30, 28, 28), y=np.full(30, 10**9))
+    with pytest.raises(BadInput, match="label 1000000000 is higher than there are rows"):
+        datasets.load(f"npz:{path}")
 
 
 def test_own_images_take_one_size_and_keep_their_class_names(tmp_path: Path) -> None:
@@ -152,7 +155,12 @@ def test_a_file_that_is_no_npz_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     with pytest.raises(BadInput, match="does not exist"):
         datasets.load(f"npz:{path}")
-    for content in (b"", b"PK\x03\x04 half a zip", b"text"):
+    np.savez_compressed(path, x=pixels(20, 28, 28), y=np.arange(20) % 2)
+    damaged = bytearray(path.read_bytes())
+    damaged[200:400] = bytes(200)
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    single = (tmp_path / "single.npy").read_bytes()
+    for content in (b"", b"PK\x03\x04 half a zip", b"text", bytes(damaged), single):
         path.write_bytes(content)
         with pytest.raises(BadInput, match=r"not an \.npz"):
             datasets.load(f"npz:{path}")
@@ -169,8 +177,43 @@ def test_wrong_folders_are_explained(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="empty has no images"):
         datasets.load(f"folder:{tmp_path}")
+    (tmp_path / "empty" / ".hidden").write_text("passed over")
+    (tmp_path / ".git").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("no image")
     with pytest.raises(BadInput, match=r"notes\.txt cannot be read as an image"):
+        datasets.load(f"folder:{tmp_path}")
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_images(tmp_path / name, 5)
+    picture = tmp_path / "b" / "3.png"
+    whole = picture.read_bytes()
+    for length in (0, 20, len(whole) // 2):
+        picture.write_bytes(whole[:length])
+        with pytest.raises(BadInput, match=r"3\.png cannot be read as an image"):
+            datasets.load(f"folder:{tmp_path}")
+
+
+def test_sixteen_bit_images_keep_their_range(tmp_path: Path) -> None:
+    deep = np.linspace(0, 65535, 28 * 28).astype(np.uint16).reshape(28, 28)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            Image.fromarray(deep).save(tmp_path / name / f"{i}.png")
+    x = datasets.load(f"folder:{tmp_path}").train.x
+    assert x.shape[1:] == (1, 28, 28)
+    assert x[0, 0].tolist() == (deep >> 8).tolist()
+    Image.new("F", (28, 28)).save(tmp_path / "a" / "float.tiff")
+    with pytest.raises(BadInput, match="save it with 8 or 16 bits"):
+        datasets.load(f"folder:{tmp_path}")
+
+
+def test_train_and_test_have_the_same_classes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_images(tmp_path / "train" / name, 3)
+    write_images(tmp_path / "test" / "a", 3)
+    with pytest.raises(BadInput, match="class 'b' is in only one of train and test"):
         datasets.load(f"folder:{tmp_path}")
 
 
@@ -222,7 +265,7 @@ def test_fetching_brings_a_file_or_an_archive(no_data: Path, served: tuple[Path,
     source = moved(SOURCES["cifar10"], f"{address}/cifar.tar.gz", folder / "cifar.tar.gz")
     source.fetch()
     assert len(source.load("cifar10").train.y) == 100
-    assert not (no_data / ".partial").exists()
+    assert not list(no_data.glob(".partial*"))
 
 
 def test_a_wrong_or_missing_file_leaves_nothing(no_data: Path, served: tuple[Path, str]) -> None:

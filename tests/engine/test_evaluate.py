@@ -3,8 +3,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-from fedadb.core.data import Images
-from fedadb.core.look import Look
+from fedadb.core.data import Examples
+from fedadb.core.transform import Transform
 from fedadb.engine.evaluate import evaluate, mixed
 from tests.conftest import toy_model, toy_shard
 
@@ -12,21 +12,19 @@ from tests.conftest import toy_model, toy_shard
 def test_scores_are_those_of_one_big_batch() -> None:
     f, data = toy_model(classes=4), toy_shard(rows=31)
     w = f.weights()
-    scores = evaluate(f, w, data.images, data.look, batch_size=7)
-    logits = f(w, data.look.plain(data.images.x)).logits
-    hit = logits.argmax(1) == data.images.y
-    assert scores.accuracy == hit.float().mean().double().item() or math.isclose(
-        scores.accuracy, hit.sum().item() / 31
-    )
-    assert math.isclose(scores.loss, F.cross_entropy(logits, data.images.y).item(), rel_tol=1e-5)
+    scores = evaluate(f, w, data.examples, data.transform, batch_size=7)
+    logits = f(w, data.transform.plain(data.examples.x)).logits
+    hit = logits.argmax(1) == data.examples.y
+    assert math.isclose(scores.accuracy, hit.sum().item() / 31)
+    assert math.isclose(scores.loss, F.cross_entropy(logits, data.examples.y).item(), rel_tol=1e-5)
     for c in range(3):
-        of_class = hit[data.images.y == c]
+        of_class = hit[data.examples.y == c]
         assert math.isclose(scores.class_accuracy[c], of_class.sum().item() / len(of_class))
     assert math.isnan(scores.class_accuracy[3])
 
 
 def test_the_mixed_order_is_fixed_and_mixes() -> None:
-    images = Images(torch.arange(1000), torch.arange(1000) // 100)
+    images = Examples(torch.arange(1000), torch.arange(1000) // 100)
     once, again = mixed(images), mixed(images)
     assert torch.equal(once.y, again.y)
     assert sorted(once.x.tolist()) == list(range(1000))
@@ -36,6 +34,8 @@ def test_the_mixed_order_is_fixed_and_mixes() -> None:
 
 def test_evaluation_does_not_augment() -> None:
     f, data = toy_model(), toy_shard()
-    rough = Look(mean=(0.5,), std=(0.5,), pad=2, flip=True, cutout=3)
+    rough = Transform(mean=(0.5,), std=(0.5,), pad=2, flip=True, cutout=3)
     w = f.weights()
-    assert evaluate(f, w, data.images, rough, 8) == evaluate(f, w, data.images, data.look, 8)
+    assert evaluate(f, w, data.examples, rough, 8) == evaluate(
+        f, w, data.examples, data.transform, 8
+    )

@@ -8,7 +8,7 @@ import torch
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
 from fedadb.core.data import LocalPlan, Shard
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -44,7 +44,7 @@ class Counting(Algorithm[Weights, Weights, Tally]):
 
 def shards(n: int = 4) -> list[Shard]:
     whole = toy_shard(rows=8 * n)
-    return [Shard(whole.images, torch.arange(8) + 8 * k, 3, whole.look) for k in range(n)]
+    return [Shard(whole.examples, torch.arange(8) + 8 * k, 3, whole.transform) for k in range(n)]
 
 
 def start(f: Model, rounds: int) -> Snapshot[Weights]:
@@ -107,8 +107,19 @@ def test_a_client_that_diverges_is_named() -> None:
 
 def test_a_client_that_fails_is_named() -> None:
     f = toy_model()
-    broken = [Shard(s.images, s.rows + 1000, 3, s.look) for s in shards()]
+    broken = [Shard(s.examples, s.rows + 1000, 3, s.transform) for s in shards()]
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), broken, Stream(0))
     with pytest.raises(IndexError) as caught:
         cohort(Weights(f.weights()), [1], Round(7, 9, 4))
     assert caught.value.__notes__ == ["This was client 1 in round 7."]
+
+
+def test_shards_that_cannot_train_are_named() -> None:
+    f, whole = toy_model(), toy_shard(rows=8, classes=4)
+    empty = Shard(whole.examples, torch.arange(0), 3, whole.transform)
+    beyond = Shard(whole.examples, torch.arange(8), 3, whole.transform)
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), [empty, beyond], Stream(0))
+    with pytest.raises(BadInput, match="client 0 in round 7: it has no rows"):
+        cohort(Weights(f.weights()), [0], Round(7, 9, 2))
+    with pytest.raises(BadInput, match="client 1 in round 7: it has a row of class 3"):
+        cohort(Weights(f.weights()), [1], Round(7, 9, 2))

@@ -40,9 +40,12 @@ def test_keep_cuts_what_will_be_done_again(path: Path) -> None:
 def test_lines_that_are_missing_or_broken_are_noticed(path: Path) -> None:
     with pytest.raises(Fault, match="lacks rounds"):
         record.keep(path, 6)
-    path.write_text(path.read_text().replace('"round": 2', '"round" 2'))
-    with pytest.raises(Fault, match="damaged"):
-        record.read(path)
+    for damage in (b'"round" 2', b'"Round": 2', b'"round": 3', b'"round": \xff'):
+        intact = path.read_bytes()
+        path.write_bytes(intact.replace(b'"round": 2', damage))
+        with pytest.raises(Fault, match="damaged"):
+            record.read(path)
+        path.write_bytes(intact)
 
 
 def test_no_file_means_no_rounds(tmp_path: Path) -> None:

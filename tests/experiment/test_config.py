@@ -1,9 +1,13 @@
+import math
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import Ge
 from pydantic import ValidationError
+from torch import nn
 
 import fedadb
 from fedadb.algorithms.fedavg import FedAvg
@@ -97,6 +101,10 @@ def test_python_takes_the_objects_themselves() -> None:
         ({"dataset": "cifar11"}, "dataset = 'cifar11': is not known; did you mean cifar10?"),
         ({"dataset": "npz:"}, "npz:PATH or folder:PATH"),
         ({"dataset": 5}, "dataset = 5: must be a valid string"),
+        ({"model": 5}, "model = 5: must be a name, or a table with a name"),
+        ({"algorithm": {"name": [1]}}, "algorithm = [1]: is not known"),
+        ({"federation": {"scenario": [1]}}, "federation.scenario = [1]: is not known"),
+        ({"seed": {"x": 2}}, "seed = {'x': 2}: must be a whole number"),
         ({"model": "lenet5"}, "model = 'lenet5': is not known; did you mean lenet?"),
         (
             {"model": {"name": "resnet18", "norm": "layer"}},
@@ -133,15 +141,14 @@ def test_what_is_wrong_is_named_with_its_value_and_the_way_out(
 
 
 def test_settings_on_the_command_line_reach_into_tables() -> None:
-    given: dict[str, Any] = {"model": "resnet18"}
+    given: dict[str, Any] = {"local": {"epochs": 2}}
     for assignment in ("local.lr=0.5", "model.norm=group", "dataset=cifar10", "seed=3"):
-        override(given, assignment)
-    assert given == {
-        "model": {"name": "resnet18", "norm": "group"},
-        "local": {"lr": 0.5},
-        "dataset": "cifar10",
-        "seed": 3,
-    }
+        given = override(given, assignment)
+    experiment = Experiment.read(given)
+    assert experiment.model == ResNet18(norm="group")
+    assert (experiment.local.epochs, experiment.local.lr, experiment.seed) == (2, 0.5, 3)
+    reached = Experiment.read(override({}, "federation.partition.alpha=2"))
+    assert reached.federation.partition == Dirichlet(alpha=2)
     with pytest.raises(BadInput, match="must be KEY=VALUE"):
         override(given, "local.lr")
 
@@ -178,3 +185,33 @@ def test_lineage_sampling_has_the_published_sequence() -> None:
         [3, 16, 6, 10],
         [12, 4, 18, 0],
     ]
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A model of one's own."""
+
+    width: Annotated[int, Ge(1)] = 3
+
+    def body(self, shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), self.width))
+
+
+def test_a_class_of_ones_own_goes_by_its_module() -> None:
+    name = f"{__name__}:Flat"
+    experiment = read(model={"name": name, "width": 5})
+    assert experiment.model == Flat(5)
+    assert experiment.table()["model"] == {"name": name, "width": 5}
+    with pytest.raises(BadInput, match=r"model\.width = 0: must be greater"):
+        read(model={"name": name, "width": 0})
+
+
+def test_a_module_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match="cannot be imported: division by zero"):
+        read(algorithm="broken_module:Mine")
+
+
+def test_ones_own_data_are_found_from_anywhere() -> None:
+    assert read(dataset="npz:mine.npz").dataset == f"npz:{Path.cwd() / 'mine.npz'}"

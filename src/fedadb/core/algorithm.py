@@ -89,7 +89,7 @@ class Algorithm(ABC, Generic[S, B, C]):
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
     def batches(self, sent: B, data: Shard, plan: LocalPlan, rng: Stream) -> Iterator[Any]:
-        """What each local step looks at; only `loss` and `gradient` look inside."""
+        """What each local step looks at; only `loss` and `gradient` transform inside."""
         return plan.batches(data, rng)
 
     def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Tensor:

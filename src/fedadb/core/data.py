@@ -9,8 +9,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Generator, Tensor
 
-from fedadb.core.look import AsIs, Look
 from fedadb.core.stream import Stream
+from fedadb.core.transform import AsIs, Transform
 
 
 class Batch(NamedTuple):
@@ -18,38 +18,38 @@ class Batch(NamedTuple):
     y: Tensor
 
 
-class Images(NamedTuple):
-    """Labelled images as they lie in memory: once, whatever the number of clients."""
+class Examples(NamedTuple):
+    """Inputs and labels as they lie in memory: once, whatever the number of clients."""
 
-    x: Tensor  # uint8, N × channels × height × width, unless they are taken AsIs
+    x: Tensor  # images: uint8, N × channels × height × width; anything, if taken AsIs
     y: Tensor  # int64, N
 
-    def to(self, device: torch.device) -> "Images":
-        return Images(self.x.to(device), self.y.to(device))
+    def to(self, device: torch.device) -> "Examples":
+        return Examples(self.x.to(device), self.y.to(device))
 
 
 class Splits(NamedTuple):
-    train: Images
-    test: Images
+    train: Examples
+    test: Examples
     classes: tuple[str, ...]  # the name of each class
-    look: Look
+    transform: Transform
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of one client in images that all clients share."""
+    """The rows of one client in examples that all clients share."""
 
-    images: Images
+    examples: Examples
     rows: Tensor
     classes: int
-    look: Look | AsIs
+    transform: Transform | AsIs
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @cached_property
     def labels(self) -> Tensor:
-        return self.images.y[self.rows]
+        return self.examples.y[self.rows]
 
     @cached_property
     def counts(self) -> Tensor:
@@ -59,7 +59,7 @@ class Shard:
     def batch(self, which: Tensor, rng: Generator) -> Batch:
         """The rows at these positions of the shard, augmented."""
         rows = self.rows[which]
-        return Batch(self.look.augmented(self.images.x[rows], rng), self.images.y[rows])
+        return Batch(self.transform.augmented(self.examples.x[rows], rng), self.examples.y[rows])
 
 
 @dataclass(frozen=True)

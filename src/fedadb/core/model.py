@@ -55,7 +55,7 @@ class Model:
     """A classifier with its weights left out: `f(w, x)`.
 
     It must compute the same for the same weights and inputs, so it holds no running statistics
-    and draws no random numbers.
+    and draws no random numbers. Parameters that do not require gradients are constants of f.
     """
 
     module: Classifier
@@ -64,7 +64,7 @@ class Model:
 
     def __post_init__(self) -> None:
         for name, part in self.module.named_modules():
-            if isinstance(part, _BatchNorm) and part.track_running_stats:
+            if getattr(part, "running_mean", None) is not None:
                 raise BadInput(
                     f"{name} keeps running statistics, which cannot be averaged between clients: "
                     "use track_running_stats=False, or GroupNorm"
@@ -73,12 +73,15 @@ class Model:
                 raise BadInput(
                     f"{name} is dropout, which is not a function of its input: remove it"
                 )
-        if not any(p.requires_grad for p in self.module.parameters()):
+        if not self._trained():
             raise BadInput("the model has no weights to train")
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     @cached_property
     def layout(self) -> Layout:
-        return Layout.of(dict(self.module.named_parameters()))
+        return Layout.of(self._trained())
 
     @cached_property
     def head(self) -> str:
@@ -92,7 +95,12 @@ class Model:
 
     def weights(self) -> Vector:
         """The weights it was initialised with."""
-        return Vector.of(dict(self.module.named_parameters()))
+        return Vector.of(self._trained())
+
+    def constants(self) -> dict[str, Tensor]:
+        """What the module holds beside its weights, by name."""
+        everything = [*self.module.named_parameters(), *self.module.named_buffers()]
+        return {name: t.detach() for name, t in everything if not t.requires_grad}
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
         output: Output = functional_call(self.module, w.views(), (x, head or self.head))

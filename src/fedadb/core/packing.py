@@ -57,6 +57,8 @@ def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any
     if kind is Tensor:
         return _take(left, path)
     kind = get_origin(kind) or kind
+    if not (isinstance(kind, type) and issubclass(kind, tuple)):
+        raise TypeError(f"{path} is annotated {kind}: not a Vector, a Tensor or a NamedTuple")
     hints = get_type_hints(kind)
     fields = getattr(kind, "_fields", ())
     return kind(*(_build(hints[f], _join(path, f), left, layout) for f in fields))

@@ -22,7 +22,10 @@ class Stream:
     path: tuple[str | int, ...] = ()
 
     def at(self, *parts: str | int) -> "Stream":
-        return Stream(self.seed, self.path + parts)
+        # Whole numbers of numpy are the same address as Python's.
+        return Stream(
+            self.seed, self.path + tuple(p if isinstance(p, str) else int(p) for p in parts)
+        )
 
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self._key())

@@ -42,8 +42,8 @@ class Layout:
 class Vector:
     """A point in parameter space: one contiguous tensor and the layout of its named parts.
 
-    `+`, `-`, `*` and `/` work element by element and take a number on either side; `u @ v` is the
-    inner product. A Vector is a pytree node: `torch.func.vmap` and `grad` work through it.
+    Vectors add, subtract, multiply and divide element by element, and scale by numbers; `u @ v` is
+    the inner product. A Vector is a pytree node: `torch.func.vmap` and `grad` work through it.
     """
 
     __slots__ = ("flat", "layout")
@@ -105,9 +105,6 @@ class Vector:
 
     def clone(self) -> "Vector":
         return self._with(self.flat.clone())
-
-    def to(self, device: torch.device) -> "Vector":
-        return self._with(self.flat.to(device))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Vector":
         """Each named tensor through a function that keeps its shape."""

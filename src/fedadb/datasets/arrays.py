@@ -1,4 +1,4 @@
-"""Images and labels out of an .npz file, checked before anything is built on them."""
+"""Examples and labels out of an .npz file, checked before anything is built on them."""
 
 import zipfile
 from collections.abc import Sequence
@@ -8,22 +8,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedadb.core.data import Images
+from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 
 
 def read(path: Path) -> dict[str, NDArray[np.generic]]:
     """The arrays of the file; none that would need unpickling."""
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except FileNotFoundError as error:
-        raise BadInput(f"{path} does not exist") from error
-    except (zipfile.BadZipFile, ValueError, EOFError, AttributeError) as error:
+        with path.open("rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+    except Exception as error:  # whatever a damaged file makes zip, zlib and numpy raise
         raise BadInput(f"{path} is not an .npz of plain arrays: {error}") from error
 
 
-def images(path: Path, arrays: dict[str, NDArray[np.generic]], x: str, y: str) -> Images:
+def images(path: Path, arrays: dict[str, NDArray[np.generic]], x: str, y: str) -> Examples:
     """The images called x with the labels called y, as tensors."""
     for name in (x, y):
         if name not in arrays:
@@ -50,15 +52,15 @@ def images(path: Path, arrays: dict[str, NDArray[np.generic]], x: str, y: str) -
     if not len(pixels):
         raise BadInput(f"{path}: {x} is empty")
     nchw = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
-    return Images(nchw, torch.from_numpy(labels.astype(np.int64)))
+    return Examples(nchw, torch.from_numpy(labels.astype(np.int64)))
 
 
-def concatenate(parts: Sequence[Images]) -> Images:
-    return Images(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
+def concatenate(parts: Sequence[Examples]) -> Examples:
+    return Examples(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
 
 
-def check(path: Path, parts: Sequence[Images], classes: int) -> None:
-    """Every label names a class, and every part's images have one shape."""
+def check(path: Path, parts: Sequence[Examples], classes: int) -> None:
+    """Every label names a class, and the images of all parts have one shape."""
     for part in parts:
         low, high = int(part.y.min()), int(part.y.max())
         if low < 0 or high >= classes:

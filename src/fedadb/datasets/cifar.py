@@ -1,5 +1,5 @@
 """CIFAR-10 from its official binary files: Krizhevsky, "Learning Multiple Layers of Features from
-Tiny Images", 2009. A record is one label byte and 3 072 pixel bytes, channel by channel.
+Tiny Examples", 2009. A record is one label byte and 3 072 pixel bytes, channel by channel.
 """
 
 from pathlib import Path
@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedadb.core.data import Images, Splits
+from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.look import Look
+from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check, concatenate
 from fedadb.datasets.source import Source
 
@@ -23,17 +23,17 @@ def read(folder: Path) -> Splits:
     train = concatenate([_records(folder / f"data_batch_{i}.bin") for i in range(1, 6)])
     test = _records(folder / "test_batch.bin")
     check(folder, [train, test], len(NAMES))
-    look = Look(
+    transform = Transform(
         mean=(0.49139968, 0.48215827, 0.44653124),
         std=(0.24703233, 0.24348505, 0.26158768),
         pad=4,
         flip=True,
         cutout=16,
     )
-    return Splits(train, test, NAMES, look)
+    return Splits(train, test, NAMES, transform)
 
 
-def _records(path: Path) -> Images:
+def _records(path: Path) -> Examples:
     try:
         stored = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
@@ -44,7 +44,7 @@ def _records(path: Path) -> Images:
             "fetch it anew"
         )
     records = torch.from_numpy(stored).view(-1, RECORD)
-    return Images(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long())
+    return Examples(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long())
 
 
 SOURCE = Source(

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-from fedadb.core.data import Images, Splits
-from fedadb.core.look import Look
+from fedadb.core.data import Examples, Splits
+from fedadb.core.transform import Transform
 from fedadb.datasets.split import stratified
 
 
@@ -13,6 +13,6 @@ def load() -> Splits:
     digits = load_digits()
     small = torch.from_numpy(digits.images).float()[:, None] * (255 / 16)
     x = F.interpolate(small, size=(28, 28), mode="bilinear", align_corners=False)
-    images = Images(x.round().to(torch.uint8), torch.from_numpy(digits.target).long())
+    images = Examples(x.round().to(torch.uint8), torch.from_numpy(digits.target).long())
     train, test = stratified(images, classes=10)
-    return Splits(train, test, tuple("0123456789"), Look(mean=(0.5,), std=(0.5,)))
+    return Splits(train, test, tuple("0123456789"), Transform(mean=(0.5,), std=(0.5,)))

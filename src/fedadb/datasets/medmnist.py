@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.core.look import Look
+from fedadb.core.transform import Transform
 from fedadb.datasets import arrays
 from fedadb.datasets.source import Source
 
@@ -43,8 +43,8 @@ def read(names: tuple[str, ...], path: Path) -> Splits:
     ]
     arrays.check(path, parts, len(names))
     channels = train.x.shape[1]
-    look = Look(mean=(0.5,) * channels, std=(0.5,) * channels, flip=True)
-    return Splits(arrays.concatenate([train, val]), test, names, look)
+    transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels, flip=True)
+    return Splits(arrays.concatenate([train, val]), test, names, transform)
 
 
 SOURCES = {

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +39,12 @@ class Source:
     def fetch(self) -> Path:
         """Download, verify and unpack; what is not complete stays out of the way."""
         place = directory() / self.path
-        partial = directory() / ".partial"
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory()))
+        except OSError as error:
+            raise Fault(f"{directory()} cannot be written: {error.strerror}") from error
+        try:
             file = Path(pooch.retrieve(self.url, f"md5:{self.md5}", path=partial))
             if self.url.endswith(".tar.gz"):
                 with tarfile.open(file) as archive:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from fedadb.core.data import Images
+from fedadb.core.data import Examples
 from fedadb.core.stream import Stream
 
 
-def stratified(images: Images, classes: int) -> tuple[Images, Images]:
+def stratified(images: Examples, classes: int) -> tuple[Examples, Examples]:
     """Four fifths of each class to train on, the rest to test; the same on every machine."""
     rng = Stream(0, ("split",)).generator()
     train: list[Tensor] = []
@@ -18,4 +18,4 @@ def stratified(images: Images, classes: int) -> tuple[Images, Images]:
         held_out = round(len(rows) / 5)
         test.append(rows[:held_out])
         train.append(rows[held_out:])
-    return tuple(Images(images.x[r], images.y[r]) for r in (torch.cat(train), torch.cat(test)))  # type: ignore[return-value]
+    return tuple(Examples(images.x[r], images.y[r]) for r in (torch.cat(train), torch.cat(test)))  # type: ignore[return-value]

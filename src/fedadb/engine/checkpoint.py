@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -18,26 +19,28 @@ from fedadb.engine.federate import Snapshot
 from fedadb.engine.files import write_whole
 
 
-def save(path: Path, snapshot: Snapshot[S], memories: Mapping[int, Any]) -> None:
-    """The server's state and the memory of each client that has one."""
+def save(path: Path, snapshot: Snapshot[S], memories: Mapping[int, Any], data: str) -> None:
+    """The server's state, the memory of each client that has one, and the digest of the data."""
     tensors = pack(snapshot.server, under="server")
     for k, memory in memories.items():
         tensors |= pack(memory, under=f"memory/{k}")
-    write_tensors(path, tensors, {"round": json.dumps(snapshot.round)})
+    write_tensors(path, tensors, {"round": json.dumps(snapshot.round), "data": data})
 
 
 def load(
-    path: Path, algorithm: Algorithm[S, Any, C], w: Vector
+    path: Path, algorithm: Algorithm[S, Any, C], w: Vector, data: str
 ) -> tuple[Snapshot[S], dict[int, C]]:
-    """What `save` wrote, for this algorithm and a model with weights like w."""
-    tensors, metadata = read_tensors(path)
+    """What `save` wrote, for this algorithm, a model with weights like w, and these data."""
+    tensors, about = read_tensors(path)
+    if about["data"] != data:
+        raise Fault(f"{path} was made on other data: they have changed since; choose another --out")
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition("/")
         if kind == "memory":
             client, _, rest = rest.partition("/")
             kind = f"memory/{client}"
-        groups.setdefault(kind, {})[rest] = tensor
+        groups.setdefault(kind, {})[rest] = tensor.to(w.flat.device)
     try:
         server = unpack(type(algorithm.init(w)), groups.pop("server", {}), w.layout)
         remembers = type(algorithm.memory(w))
@@ -47,7 +50,7 @@ def load(
         }
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
-    return Snapshot(Round(*json.loads(metadata["round"])), server), memories
+    return Snapshot(Round(*json.loads(about["round"])), server), memories
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
@@ -77,5 +80,10 @@ def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(raw_bytes(tensor))
     return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """The tensor's bytes, whatever its type."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from fedadb.core.algorithm import B, C, Reply, Round, S
 from fedadb.core.data import Shard
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.stream import Stream
 from fedadb.engine.local import Learner
 
@@ -37,6 +38,8 @@ class OneByOne(Generic[S, B, C]):
         rng = self.rng.at("client", round.t, k)
         try:
             reply, self.memories[k] = self.learner.train(self.shards[k], sent, memory, round, rng)
+        except (BadInput, Fault) as error:
+            raise type(error)(f"client {k} in round {round.t}: {error}") from error
         except Exception as error:
             error.add_note(f"This was client {k} in round {round.t}.")
             raise

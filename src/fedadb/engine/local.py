@@ -8,6 +8,7 @@ from torch.optim.sgd import sgd
 
 from fedadb.core.algorithm import Algorithm, B, C, Context, Reply, Round, S
 from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -21,6 +22,13 @@ class Learner(Generic[S, B, C]):
 
     def train(self, data: Shard, sent: B, memory: C, round: Round, rng: Stream) -> tuple[Reply, C]:
         """SGD from the weights received; momentum starts anew each round."""
+        if not len(data):
+            raise BadInput("it has no rows to train on")
+        if len(data.counts) > self.f.classes:
+            raise BadInput(
+                f"it has a row of class {len(data.counts) - 1}; the model's classes are "
+                f"0 to {self.f.classes - 1}"
+            )
         ctx = Context(sent, memory, data.counts, round)
         w, velocity = sent.w.clone(), sent.w.zeros()
         lr = self.plan.lr_at(round.t)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,34 @@ from fedadb.core.errors import Fault
 Record = dict[str, Any]
 
 
-def append(path: Path, record: Record) -> None:
+def append(path: Path, record: Record) -> Record:
+    """Add a line, and return what it will be read as."""
+    plain: Record = {key: _plain(value) for key, value in record.items()}
     with path.open("a") as file:
-        file.write(json.dumps({key: _plain(value) for key, value in record.items()}) + "\n")
+        file.write(json.dumps(plain) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return plain
 
 
 def read(path: Path) -> list[Record]:
     """The rounds in the file; a last line that was not written to its end does not count."""
     if not path.exists():
         return []
-    lines = path.read_text().split("\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
+        rounds = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    except ValueError as error:  # not JSON, or not text
         raise Fault(f"{path} is damaged: {error}") from error
+    for t, line in enumerate(rounds, start=1):
+        if not isinstance(line, dict) or line.get("round") != t:
+            raise Fault(f"{path} is damaged: line {t} is not round {t}")
+    return rounds
 
 
 def keep(path: Path, rounds: int) -> list[Record]:
     """Cut the file after that many rounds, and return them."""
     records = read(path)[:rounds]
-    if [record["round"] for record in records] != list(range(1, rounds + 1)):
+    if len(records) < rounds:
         raise Fault(
             f"{path} lacks rounds that the checkpoint beside it has; "
             "delete checkpoint.safetensors to start over"

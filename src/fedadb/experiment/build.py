@@ -1,5 +1,6 @@
 """From an experiment to the objects that compute it."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +9,12 @@ import numpy as np
 import torch
 
 from fedadb import datasets
-from fedadb.core.data import Images, Shard
+from fedadb.core.data import Examples, Shard, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.look import Look
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Transform
+from fedadb.engine.checkpoint import raw_bytes
 from fedadb.engine.evaluate import mixed
 from fedadb.experiment.config import Experiment, Federation
 
@@ -21,9 +23,10 @@ from fedadb.experiment.config import Experiment, Federation
 class World:
     f: Model
     shards: Sequence[Shard]
-    test: Images
-    look: Look
+    test: Examples
+    transform: Transform
     classes: tuple[str, ...]
+    digest: str  # of the data, so that a run does not go on with others
 
 
 def build(e: Experiment) -> World:
@@ -37,15 +40,23 @@ def build(e: Experiment) -> World:
     )
     train = splits.train.to(device)
     classes = len(splits.classes)
-    shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.look) for r in rows]
+    shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows]
     shape = tuple(train.x.shape[1:])
-    domain = splits.look.domain(shape)
+    domain = splits.transform.domain(shape)
     rng = Stream(e.seed).at("model")
     with rng.at("body").seeded():
         body = e.model.body(shape)
     f = assemble(body, e.algorithm.heads, domain, classes, rng)
     f.module.to(device)
-    return World(f, shards, mixed(splits.test).to(device), splits.look, splits.classes)
+    test = mixed(splits.test).to(device)
+    return World(f, shards, test, splits.transform, splits.classes, _digest(splits))
+
+
+def _digest(splits: Splits) -> str:
+    digest = hashlib.sha256()
+    for tensor in (*splits.train, *splits.test):
+        digest.update(raw_bytes(tensor))
+    return digest.hexdigest()
 
 
 def sample(federation: Federation, seed: int, t: int) -> list[int]:
@@ -63,7 +74,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        float(torch.zeros(1, device=device))  # the meta device, for one, computes nothing
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"engine.device = {name!r}: is not on this machine") from error
     return device

@@ -1,6 +1,5 @@
 """An experiment: everything that decides what a run computes."""
 
-import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import tables
-from fedadb.experiment.presets import SCENARIOS, complete
+from fedadb.experiment.presets import SCENARIOS, complete, merge
 from fedadb.models import MODELS, Architecture
 from fedadb.models.lenet import LeNet
 from fedadb.partition import PARTITIONS, Partition
@@ -57,7 +56,7 @@ def _federation(given: Any) -> Federation:
     if isinstance(given, dict):
         given = dict(given)
         if (scenario := given.pop("scenario", None)) is not None:
-            if scenario not in SCENARIOS:
+            if not isinstance(scenario, str) or scenario not in SCENARIOS:
                 known = tables.near(scenario, SCENARIOS)
                 raise BadInput(f"federation.scenario = {scenario!r}: is not known; {known}")
             given = {**SCENARIOS[scenario], **given}
@@ -81,6 +80,8 @@ def _dataset(given: Any) -> Any:
         if not colon and given not in DATASETS:
             known = tables.near(given, [*DATASETS, "npz:PATH", "folder:PATH"])
             raise BadInput(f"dataset = {given!r}: is not known; {known}")
+        if colon:  # so that the written experiment finds its data from anywhere
+            return f"{kind}:{Path(path).expanduser().absolute()}"
     return given
 
 
@@ -122,17 +123,17 @@ class Experiment(BaseModel):
 
     def table(self) -> dict[str, Any]:
         """Every setting, in the form that `read` takes."""
-        federation = dataclasses.asdict(self.federation)
-        federation["partition"] = tables.write(PARTITIONS, self.federation.partition)
+        federation = tables.write(self.federation)
+        federation["partition"] = tables.write_named(PARTITIONS, self.federation.partition)
         return {
             "dataset": self.dataset,
             "rounds": self.rounds,
             "seed": self.seed,
-            "model": tables.write(MODELS, self.model),
-            "federation": {k: v for k, v in federation.items() if v is not None},
-            "local": dataclasses.asdict(self.local),
-            "algorithm": tables.write(ALGORITHMS, self.algorithm),
-            "engine": dataclasses.asdict(self.engine),
+            "model": tables.write_named(MODELS, self.model),
+            "federation": federation,
+            "local": tables.write(self.local),
+            "algorithm": tables.write_named(ALGORITHMS, self.algorithm),
+            "engine": tables.write(self.engine),
         }
 
     def toml(self) -> str:
@@ -154,8 +155,8 @@ def load(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} cannot be read: {error}") from error
 
 
-def override(given: dict[str, Any], assignment: str) -> None:
-    """Put one `local.lr=0.05` into the table."""
+def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
+    """The table with one `local.lr=0.05` put into it."""
     key, equals, text = assignment.partition("=")
     if not key or not equals:
         raise BadInput(f"--set {assignment!r}: must be KEY=VALUE, such as local.lr=0.05")
@@ -164,10 +165,7 @@ def override(given: dict[str, Any], assignment: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a word needs no quotes on the command line
     *sections, last = key.strip().split(".")
-    table = given
-    for section in sections:
-        inner = table.get(section, {})
-        # `model = "lenet"` is short for a table with a name.
-        table[section] = {"name": inner} if isinstance(inner, str) else dict(inner)
-        table = table[section]
-    table[last] = value
+    change: dict[str, Any] = {last: value}
+    for section in reversed(sections):
+        change = {section: change}
+    return merge(given, change)

@@ -1,5 +1,6 @@
 """Where a run was made: what one needs to know to make it again."""
 
+import json
 import os
 import platform
 import subprocess
@@ -9,7 +10,23 @@ from typing import Any
 
 import torch
 
+from fedadb.engine.files import write_whole
+
 PACKAGES = ("fedadb", "torch", "numpy", "scikit-learn", "safetensors")
+
+
+def note_environment(path: Path, t: int, device: torch.device) -> None:
+    """Write where the run starts; where it goes on after round t, if that is elsewhere."""
+    here = environment(device)
+    if not path.exists():
+        write_whole(path, json.dumps(here, indent=2).encode())
+        return
+    known = json.loads(path.read_text())
+    later = known.setdefault("later", [])
+    last = later[-1] if later else known
+    if any(last.get(key) != value for key, value in here.items()):
+        later.append({"after_round": t, **here})
+        write_whole(path, json.dumps(known, indent=2).encode())
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -27,7 +44,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of fedadb itself when it runs from a checkout; "+" marks changes since."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -35,7 +52,7 @@ def _commit() -> str | None:
         ).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)
+        git("ls-files", "--error-unmatch", "__init__.py")
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None

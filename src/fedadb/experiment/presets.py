@@ -1,10 +1,22 @@
 """What an experiment takes as given when it does not say: by dataset, after the paper."""
 
+from collections.abc import Mapping
 from typing import Any
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
     "cross-silo": {"clients": 20, "participation": 0.2},
+}
+
+DEFAULTS: dict[str, Any] = {
+    "dataset": "digits",
+    "model": {"name": "lenet"},
+    "rounds": 1000,
+    "seed": 0,
+    "federation": {"scenario": "cross-device", "partition": {"name": "dirichlet"}},
+    "local": {},
+    "algorithm": {"name": "fedavg"},
+    "engine": {},
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -19,13 +31,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def complete(given: dict[str, Any]) -> dict[str, Any]:
-    """The given table, with what its dataset suggests where it is silent."""
-    suggested = PRESETS.get(str(given.get("dataset", "digits")), {})
-    table = {**suggested, **given}
-    for section in ("federation", "local"):
-        ours, theirs = suggested.get(section), given.get(section)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            named = "scenario" in theirs and "scenario" in ours
-            table[section] = {**({} if named else ours), **theirs}
-    return table
+def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given table, with what its dataset suggests and the defaults where it is silent."""
+    preset = PRESETS.get(str(given.get("dataset", DEFAULTS["dataset"])), {})
+    return merge(merge(DEFAULTS, preset), given)
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One table over another, key by key; a table with another name replaces the one below."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        if isinstance(under, Mapping) and "name" in under and isinstance(value, str):
+            value = {"name": value}  # `model = "lenet"` is short for a table with a name
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            another = "name" in value and value["name"] != under.get("name")
+            value = dict(value) if another else merge(under, value)
+        merged[key] = value
+    return merged

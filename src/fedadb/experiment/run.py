@@ -6,13 +6,12 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from fedadb.core.algorithm import Round
+from fedadb.core.algorithm import HasWeights, Round
 from fedadb.core.errors import BadInput
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
@@ -26,7 +25,7 @@ from fedadb.engine.record import Record
 from fedadb.experiment import config
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.environment import environment
+from fedadb.experiment.environment import note_environment
 
 EXPERIMENT = "experiment.toml"
 ENVIRONMENT = "environment.json"
@@ -35,8 +34,7 @@ CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """What a run recorded, and where."""
 
     directory: Path
@@ -46,54 +44,70 @@ class History:
     def accuracy(self) -> list[float]:
         return [r["accuracy"] for r in self.rounds]
 
-    def top(self, n: int = 5) -> float:
-        """The mean accuracy of the n best rounds."""
-        best = sorted(self.accuracy, reverse=True)[:n]
-        return sum(best) / len(best)
+
+class Run(NamedTuple):
+    """A run's directory while this process owns it."""
+
+    directory: Path
+    done: list[Record]  # the rounds that an earlier process has done
+    rounds: Iterator[Record]  # the others, as they are done
 
 
 def run(experiment: Experiment, out: str | Path | None = None) -> History:
     """Train the federation, or go on where an earlier call stopped."""
-    directory = Path(out) if out else default_directory(experiment)
-    return History(directory, list(rounds(experiment, directory)))
+    with begin(experiment, Path(out) if out else default_directory(experiment)) as begun:
+        return History(begun.directory, [*begun.done, *begun.rounds])
 
 
 def default_directory(experiment: Experiment) -> Path:
     """runs/…, named by what is run."""
     table = experiment.table()
-    words = [table["dataset"], table["algorithm"]["name"], f"seed{table['seed']}"]
+    dataset = table["dataset"].rpartition("/")[2]
+    words = [dataset, table["algorithm"]["name"], f"seed{table['seed']}"]
     digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
     return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
 
 
-def rounds(experiment: Experiment, out: Path) -> Iterator[Record]:
-    """The rounds of a run as they are done; first those that an earlier call has done.
+@contextmanager
+def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
+    """Take hold of a directory, new or with this experiment in it.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
     """
     require_own(out, experiment)
     if (out / MODEL).exists():
-        yield from record.read(out / ROUNDS)
+        yield Run(out, record.read(out / ROUNDS), iter(()))
         return
     world = build(experiment)
     out.mkdir(parents=True, exist_ok=True)
     with owned(out), one_thread():
-        about = environment(world.test.x.device)
-        write_whole(out / ENVIRONMENT, json.dumps(about, indent=2).encode())
+        require_own(out, experiment)  # another process may have been here in the meantime
+        start, memories = _start(experiment, world, out)
         write_whole(out / EXPERIMENT, experiment.toml().encode())
-        yield from _train(experiment, world, out)
+        note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
+        done = record.keep(out / ROUNDS, start.round.t)
+        yield Run(out, done, _train(experiment, world, out, start, memories))
 
 
-def _train(experiment: Experiment, world: World, out: Path) -> Iterator[Record]:
+def _start(
+    experiment: Experiment, world: World, out: Path
+) -> tuple[Snapshot[HasWeights], dict[int, Any]]:
+    w = world.f.weights()
+    if (out / CHECKPOINT).exists():
+        return checkpoint.load(out / CHECKPOINT, experiment.algorithm, w, world.digest)
+    before = Round(0, experiment.rounds, experiment.federation.clients)
+    return Snapshot(before, experiment.algorithm.init(w)), {}
+
+
+def _train(
+    experiment: Experiment,
+    world: World,
+    out: Path,
+    start: Snapshot[HasWeights],
+    memories: dict[int, Any],
+) -> Iterator[Record]:
     algorithm, local, f = experiment.algorithm, experiment.local, world.f
     rng = Stream(experiment.seed)
-    if (out / CHECKPOINT).exists():
-        start, memories = checkpoint.load(out / CHECKPOINT, algorithm, f.weights())
-    else:
-        before = Round(0, experiment.rounds, experiment.federation.clients)
-        start, memories = Snapshot(before, algorithm.init(f.weights())), {}
-    yield from record.keep(out / ROUNDS, start.round.t)
-
     cohort = OneByOne(Learner(algorithm, f, local), world.shards, rng, memories)
     now, began = start, time.perf_counter()
     for now in federate(
@@ -105,8 +119,8 @@ def _train(experiment: Experiment, world: World, out: Path) -> Iterator[Record]:
         start=start,
     ):
         w = algorithm.deployed(now.server)
-        scores = evaluate(f, w, world.test, world.look, local.batch_size)
-        line = {
+        scores = evaluate(f, w, world.test, world.transform, local.batch_size)
+        line: Record = {
             "round": now.round.t,
             **scores._asdict(),
             "clients": now.clients,
@@ -114,12 +128,13 @@ def _train(experiment: Experiment, world: World, out: Path) -> Iterator[Record]:
             "seconds": time.perf_counter() - began,
         }
         # Recorded first: a round that was recorded but not saved is done again, to the same end.
-        record.append(out / ROUNDS, line)
-        checkpoint.save(out / CHECKPOINT, now, memories)
-        yield line
+        written = record.append(out / ROUNDS, line)
+        checkpoint.save(out / CHECKPOINT, now, memories, world.digest)
+        yield written
         began = time.perf_counter()
     about = {"experiment": experiment.toml(), "classes": json.dumps(world.classes)}
-    checkpoint.write_tensors(out / MODEL, pack(algorithm.deployed(now.server)), about)
+    weights = pack(algorithm.deployed(now.server)) | f.constants()
+    checkpoint.write_tensors(out / MODEL, weights, about)
 
 
 def require_own(out: Path, experiment: Experiment) -> None:
@@ -129,23 +144,27 @@ def require_own(out: Path, experiment: Experiment) -> None:
     if not out.is_dir():
         raise BadInput(f"{out} is a file; --out must name a directory")
     if (out / EXPERIMENT).exists():
-        there = _flat(_decisive(config.load(out / EXPERIMENT)))
-        here = _flat(_decisive(experiment.table()))
+        try:
+            written = Experiment.read(config.load(out / EXPERIMENT))
+        except BadInput as error:
+            raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
+        there, here = (_flat(_decisive(e.table())) for e in (written, experiment))
         for key in sorted(there.keys() | here.keys()):
             if there.get(key) != here.get(key):
                 raise BadInput(
                     f"{out} holds another experiment: {key} is {there.get(key)!r} there and "
                     f"{here.get(key)!r} here; choose another --out"
                 )
-    elif strangers := [
-        p.name for p in out.iterdir() if not p.name.startswith((".", ENVIRONMENT, EXPERIMENT))
-    ]:
-        raise BadInput(f"{out} is not a run: it holds {strangers[0]}; choose another --out")
+    else:
+        for path in out.iterdir():
+            # A process may have ended before it wrote the experiment.
+            if not path.name.startswith((".", EXPERIMENT)):
+                raise BadInput(f"{out} is not a run: it holds {path.name}; choose another --out")
 
 
 def _decisive(table: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide what is computed; the number of workers does not."""
-    engine = {k: v for k, v in table.get("engine", {}).items() if k != "workers"}
+    engine = {k: v for k, v in table["engine"].items() if k != "workers"}
     return {**table, "engine": engine}
 
 

@@ -3,7 +3,9 @@
 import dataclasses
 import difflib
 import importlib
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -36,25 +38,38 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
-def named(registry: Mapping[str, type[T]], given: Any, path: str) -> T:
-    """An instance of one of the registry's classes: by name, by a table with a name, or itself."""
+def named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
+    """An instance of one of the registry's classes, or of one's own as `module:Class`.
+
+    It is given by its name, by a table with a name, or as the instance itself.
+    """
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
-        return read(type(given), given, path)  # type: ignore[return-value]
+        return read(type(given), given, path)
+    if not isinstance(given, (str, Mapping)):
+        raise BadInput(f"{path} = {given!r}: must be a name, or a table with a name")
     table = {"name": given} if isinstance(given, str) else dict(given)
     name = table.pop("name", None)
     if isinstance(name, str) and ":" in name:
-        return read(_imported(name, path), table, path)  # type: ignore[no-any-return]
-    if name not in registry:
+        return read(_imported(name, path), table, path)
+    if not isinstance(name, str) or name not in registry:
         raise BadInput(f"{path} = {name!r}: is not known; {near(name, registry)}")
     return read(registry[name], table, path)
 
 
-def write(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
+def write(value: Any) -> dict[str, Any]:
+    """The dataclass as a table of TOML: arrays for tuples, and nothing for None."""
+    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in fields_of(value).items()}
+    return {key: v for key, v in plain.items() if v is not None}
+
+
+def write_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
     """The table that `named` reads back."""
     cls = type(value)
     names = {known: name for name, known in registry.items()}
-    name = names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
-    return {"name": name, **dataclasses.asdict(value)}
+    module = cls.__module__
+    if module == "__main__":  # a script: what it is called when it is imported
+        module = Path(getattr(sys.modules["__main__"], "__file__", module)).stem
+    return {"name": names.get(cls, f"{module}:{cls.__qualname__}"), **write(value)}
 
 
 def near(name: Any, known: Iterable[str]) -> str:
@@ -87,6 +102,8 @@ def _checker(cls: type[Any]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for f in dataclasses.fields(cls):
         default = ... if f.default is dataclasses.MISSING else f.default
+        if f.default_factory is not dataclasses.MISSING:
+            default = f.default_factory()
         fields[f.name] = (hints[f.name], default)
     return create_model(cls.__name__, __config__=STRICT, **fields)
 
@@ -96,7 +113,7 @@ def _imported(name: str, path: str) -> type[Any]:
     module, _, attribute = name.partition(":")
     try:
         cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module raises when it is imported
         raise BadInput(f"{path} = {name!r}: cannot be imported: {error}") from error
     if not dataclasses.is_dataclass(cls):
         raise BadInput(f"{path} = {name!r}: is not a dataclass")

@@ -18,7 +18,7 @@ def normalise(norm: Norm, channels: int, eps: float = 1e-5) -> nn.Module:
 
 
 def require(model: str, shape: tuple[int, ...], smallest: int) -> None:
-    """Images of 1 or 3 channels and at least this size."""
+    """Examples of 1 or 3 channels and at least this size."""
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < smallest:
         raise BadInput(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedadb.core.errors import BadInput
 
 ATTEMPTS = 200_000  # CIFAR-10 at K = 100, α = 0.05 takes 16 to 40 thousand
+WORK = 20_000_000  # shares drawn before giving up: seconds, also with very many clients
 AT_ONCE = 25_600  # shares drawn side by side: 256 attempts for 100 clients
 
 
@@ -49,15 +50,15 @@ class Dirichlet:
                 f"dirichlet: {clients} clients with at least {self.min_rows} rows each need "
                 f"{clients * self.min_rows} rows, and there are {totals.sum()}; lower clients"
             )
-        at_once = max(1, AT_ONCE // clients)
-        for _ in range(0, ATTEMPTS, at_once):
+        tries, at_once = min(ATTEMPTS, max(100, WORK // clients)), max(1, AT_ONCE // clients)
+        for _ in range(0, tries, at_once):
             attempts = self._attempts(at_once, totals, clients, rng)
             accepted = attempts.sum(1).min(1) >= self.min_rows
             if accepted.any():
                 chosen: NDArray[np.int64] = attempts[accepted.argmax()]
                 return chosen
         raise BadInput(
-            f"dirichlet: none of {ATTEMPTS} draws at alpha = {self.alpha} gave each of {clients} "
+            f"dirichlet: none of {tries} draws at alpha = {self.alpha} gave each of {clients} "
             f"clients {self.min_rows} of the {totals.sum()} rows; raise alpha, lower clients or "
             "lower min_rows"
         )
@@ -71,8 +72,11 @@ class Dirichlet:
         size = np.zeros((attempts, clients), dtype=np.int64)
         for c, n in enumerate(totals):
             # Normalised gamma variates are Dirichlet; what is masked need not be drawn again.
-            p = rng.standard_gamma(self.alpha, (attempts, clients)) * (size < fair)
-            p[p.sum(1) == 0] = 1  # every share underflowed, or nobody is below the fair share
+            open_ = size < fair
+            p = rng.standard_gamma(self.alpha, (attempts, clients)) * open_
+            lost = p.sum(1) == 0  # every share underflowed
+            p[lost] = open_[lost]
+            p[p.sum(1) == 0] = 1  # nobody is below the fair share: no rows are left
             ends = (p.cumsum(1) / p.sum(1, keepdims=True) * n).astype(np.int64)
             ends[:, -1] = n
             counts[:, c] = np.diff(ends, prepend=0, axis=1)

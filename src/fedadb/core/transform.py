@@ -11,7 +11,7 @@ from fedadb.core.model import Domain
 
 
 @dataclass(frozen=True)
-class Look:
+class Transform:
     """How uint8 images become inputs: (x/255 − mean) / std, and the augmentation in training.
 
     Augmentation happens in this order: a crop after padding, a horizontal flip, normalisation,

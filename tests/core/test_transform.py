@@ -1,6 +1,6 @@
 import torch
 
-from fedadb.core.look import Look, crop, cut_out, flip
+from fedadb.core.transform import Transform, crop, cut_out, flip
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -13,9 +13,9 @@ def images(n: int = 64, side: int = 32) -> torch.Tensor:
 
 def test_plain_is_normalisation() -> None:
     x = images(4)
-    look = Look(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7), pad=4, flip=True, cutout=16)
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (look.mean, look.std))
-    torch.testing.assert_close(look.plain(x), (x / 255 - mean) / std)
+    transform = Transform(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7), pad=4, flip=True, cutout=16)
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (transform.mean, transform.std))
+    torch.testing.assert_close(transform.plain(x), (x / 255 - mean) / std)
 
 
 def test_a_crop_is_a_window_of_the_padded_image() -> None:
@@ -64,6 +64,8 @@ def test_cutout_erases_one_clipped_square() -> None:
 
 
 def test_the_generator_decides_everything() -> None:
-    x, look = images(8), Look((0.5,) * 3, (0.5,) * 3, pad=4, flip=True, cutout=16)
-    assert torch.equal(look.augmented(x, generator(1)), look.augmented(x, generator(1)))
-    assert not torch.equal(look.augmented(x, generator(1)), look.augmented(x, generator(2)))
+    x, transform = images(8), Transform((0.5,) * 3, (0.5,) * 3, pad=4, flip=True, cutout=16)
+    assert torch.equal(transform.augmented(x, generator(1)), transform.augmented(x, generator(1)))
+    assert not torch.equal(
+        transform.augmented(x, generator(1)), transform.augmented(x, generator(2))
+    )
