@@ -7,7 +7,7 @@ DEV_STAMP := .venv/.installed-dev
 .PHONY: run setup test bench clean
 
 run: setup
-	$(BIN)/fedadb run
+	$(BIN)/fedadb compare --algorithms fedavg,fedadb
 
 setup: $(STAMP)
 

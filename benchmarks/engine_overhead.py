@@ -66,7 +66,9 @@ class Given(FedAvg):
 
     ready: tuple[Batch, ...] = ()
 
-    def batches(self, sent: Weights, data: Shard, plan: LocalPlan, rng: Stream) -> Iterator[Batch]:
+    def batches(
+        self, f: Model, sent: Weights, data: Shard, plan: LocalPlan, rng: Stream
+    ) -> Iterator[Batch]:
         return iter(self.ready)
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from fedadb import cli
@@ -36,8 +37,47 @@ def test_a_run_shows_its_rounds_and_what_came_of_them(
     assert (
         len(re.findall(r"round \d/3  accuracy 0\.\d{3}  best 0\.\d{3}  left 0:00:\d\d", out)) == 3
     )
-    assert "mean of the 5 best rounds" in out
+    assert "best 5 rounds" in out
+    assert "forgetting" in out
     assert str(tmp_path / "run") in out
+
+
+def test_a_comparison_ends_in_a_table_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "both"
+    words = ["compare", "--set", "rounds=2", "--set", "local.epochs=1", "--out", str(out)]
+    code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "FedAvg, seed 0" in shown
+    assert "FedADB, seed 0" in shown
+    assert {p.name for p in out.iterdir()} == {"fedavg-seed0", "fedadb-seed0", "accuracy.png"}
+    picture = Image.open(out / "accuracy.png")
+    assert min(picture.size) > 500
+    rounds = {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")}
+    code, again, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    assert "round 1/2" not in again  # what is done is not done again
+    assert {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")} == rounds
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0,0"], "seed 0 is given twice"),
+        (["--seeds", "zero"], "--seeds 'zero': must be whole numbers"),
+        (["--algorithms", "fedavg,fedav"], "algorithm = 'fedav': is not known"),
+    ],
+)
+def test_wrong_comparisons_are_refused(
+    words: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = invoke("compare", *words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert message in err
 
 
 def test_the_bar_is_for_terminals() -> None:

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedadb.algorithms.fedadb import FedADB as FedADB
     from fedadb.algorithms.fedavg import FedAvg as FedAvg
     from fedadb.core.algorithm import Algorithm as Algorithm
     from fedadb.core.algorithm import Context as Context
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fedadb.experiment.run import run as run
 
 _HOMES = {
+    "algorithms.fedadb": "FedADB",
     "algorithms.fedavg": "FedAvg",
     "core.algorithm": "Algorithm Context Reply Round Weights average",
     "core.data": "Batch Examples LocalPlan Shard",

@@ -2,10 +2,12 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,6 +15,7 @@ from rich.table import Table
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
+    from fedadb.experiment.config import Experiment
     from fedadb.experiment.run import History
 
 app = typer.Typer(
@@ -27,58 +30,116 @@ app.add_typer(data, name="data")
 out = Console()
 
 
+FILE = Annotated[
+    Path | None, typer.Argument(help="An experiment in TOML; without one, the digits.")
+]
+SETTINGS = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
+]
+
+
 @app.command()
 def run(
-    experiment: Annotated[
-        Path | None, typer.Argument(help="An experiment in TOML; without one, FedAvg on digits.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
-    ] = None,
+    experiment: FILE = None,
+    settings: SETTINGS = None,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--out", help="Where results go; by default below runs/, named by the experiment."
-        ),
+        typer.Option("--out", help="Where results go; by default below runs/, named by the run."),
     ] = None,
 ) -> None:
     """Train one federation. An interrupted run goes on where it stopped."""
+    from fedadb.experiment.config import Experiment
+    from fedadb.experiment.run import default_directory
+
+    e = Experiment.read(_given(experiment, settings))
+    place = directory or default_directory(e)
+    history = _train(e, place)
+    out.print(summary({type(e.algorithm).__name__: history}))
+    _tell(f"Results: {place}")
+
+
+@app.command()
+def compare(
+    experiment: FILE = None,
+    algorithms: Annotated[
+        str, typer.Option(help="Names with commas between them.")
+    ] = "fedavg,fedadb",
+    seeds: Annotated[str, typer.Option(help="Numbers with commas between them.")] = "0",
+    settings: SETTINGS = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where results go; by default below runs/, named by the data."),
+    ] = None,
+) -> None:
+    """Train several algorithms on the same experiment, and show them together."""
+    from fedadb.experiment.grid import grid
+    from fedadb.report.curves import draw_accuracy
+
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise BadInput(f"--seeds {seeds!r}: must be whole numbers, as in 0,1,2") from None
+    runs = grid(_given(experiment, settings), algorithms.split(","), numbers)
+    dataset = next(iter(runs.values())).dataset.rpartition("/")[2]
+    place = directory or Path("runs") / f"compare-{dataset}"
+    histories = {
+        f"{type(e.algorithm).__name__}, seed {e.seed}": _train(e, place / name)
+        for name, e in runs.items()
+    }
+    out.print(summary(histories))
+    picture = place / "accuracy.png"
+    draw_accuracy({name: h.accuracy for name, h in histories.items()}, dataset, picture)
+    _tell(f"Results: {place}\nPicture: {picture}")
+
+
+def _given(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
+    """The experiment's table from its file and the command line."""
     from fedadb.experiment import config
-    from fedadb.experiment.run import History, begin, default_directory
-    from fedadb.progress import follow
 
     # Where `module:Class` is looked for first: beside the experiment's file.
-    sys.path.insert(0, str(experiment.parent if experiment else Path.cwd()))
-    given = config.load(experiment) if experiment else {}
+    sys.path.insert(0, str(file.parent if file else Path.cwd()))
+    given = config.load(file) if file else {}
     for assignment in settings or []:
         given = config.override(given, assignment)
-    e = config.Experiment.read(given)
-    place = directory or default_directory(e)
-    title = f"{type(e.algorithm).__name__} on {e.dataset}"
+    return given
+
+
+def _title(e: "Experiment") -> str:
+    return f"{type(e.algorithm).__name__} on {e.dataset}"
+
+
+def _train(e: "Experiment", place: Path) -> "History":
+    """Run the experiment in its directory, in sight of the user."""
+    from fedadb.experiment.run import History, begin
+    from fedadb.progress import follow
+
     try:
         with begin(e, place) as begun:
-            records = follow(begun.done, begun.rounds, e.rounds, out, title)
+            return History(place, follow(begun.done, begun.rounds, e.rounds, out, _title(e)))
     except KeyboardInterrupt:
         _complain(f"stopped; the same command goes on from the last round in {place}")
         raise typer.Exit(130) from None
-    out.print(summary(title, History(place, records)))
-    out.print(f"Results: {place}", highlight=False, markup=False, soft_wrap=True)
 
 
-def summary(title: str, history: "History") -> Table:
-    last = history.rounds[-1]
-    best = sorted(history.accuracy)[-5:]
-    table = Table(title=escape(title), show_header=False)
-    table.add_row("rounds", str(len(history.rounds)))
-    table.add_row("accuracy, mean of the 5 best rounds", f"{sum(best) / len(best):.4f}")
-    table.add_row("accuracy, last round", f"{last['accuracy']:.4f}")
-    loss = "not finite" if last["loss"] is None else f"{last['loss']:.4f}"
-    table.add_row("loss, last round", loss)
-    worst = min(a for a in last["class_accuracy"] if a is not None)
-    table.add_row("accuracy of the weakest class, last round", f"{worst:.4f}")
-    seconds = sum(record["seconds"] for record in history.rounds)
-    table.add_row("seconds a round", f"{seconds / len(history.rounds):.2f}")
+def summary(histories: Mapping[str, "History"]) -> Table:
+    """What came of the runs, a row each."""
+    from fedadb.report.statistics import best_rounds, forgetting, rounds_to
+
+    headers = ("", "best 5 rounds", "last round", "to 80 %", "forgetting", "s/round")
+    table = Table(*headers, box=box.SIMPLE)
+    for name, history in histories.items():
+        reached = rounds_to(history.accuracy, 0.8)
+        lost = [record["class_accuracy"] for record in history.rounds]
+        seconds = sum(record["seconds"] for record in history.rounds) / len(history.rounds)
+        table.add_row(
+            escape(name),
+            f"{best_rounds(history.accuracy):.4f}",
+            f"{history.accuracy[-1]:.4f}",
+            "--" if reached is None else str(reached),
+            f"{forgetting(lost):.4f}" if len(lost) > 1 else "--",
+            f"{seconds:.2f}",
+        )
     return table
 
 
@@ -95,11 +156,7 @@ def list_() -> None:
     table.add_row("npz:PATH", "any", "your own arrays")
     table.add_row("folder:PATH", "any", "your own images, one subfolder per class")
     out.print(table)
-    out.print(
-        f"Data directory: {directory()} (set FEDADB_DATA to change it)",
-        markup=False,
-        soft_wrap=True,
-    )
+    _tell(f"Data directory: {directory()} (set FEDADB_DATA to change it)")
 
 
 @data.command()
@@ -112,11 +169,15 @@ def fetch(name: Annotated[str, typer.Argument(help="A dataset of `fedadb data li
         raise BadInput(f"{name!r} is not a dataset to fetch; {near(name, SOURCES)}")
     source = SOURCES[name]
     if source.here():
-        out.print(f"{name} is here already.")
+        _tell(f"{name} is here already.")
         return
     with out.status(f"fetching {source.url}"):
         place = source.fetch()
-    out.print(f"{name}: {place}", markup=False, soft_wrap=True)
+    _tell(f"{name}: {place}")
+
+
+def _tell(message: str) -> None:
+    out.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
 def _complain(message: str) -> None:

@@ -36,7 +36,7 @@ lr_decay = 0.99
 momentum = 0.9
 weight_decay = 1e-5
 [algorithm]
-name = "fedavg"
+name = "fedadb"
 [engine]
 device = "auto"
 workers = "auto"
@@ -110,7 +110,7 @@ def test_python_takes_the_objects_themselves() -> None:
             {"model": {"name": "resnet18", "norm": "layer"}},
             "model.norm = 'layer': must be 'batch' or 'group'",
         ),
-        ({"algorithm": "fedavgg"}, "algorithm = 'fedavgg': is not known; did you mean fedavg?"),
+        ({"algorithm": "fedavgg"}, "algorithm = 'fedavgg': is not known; did you mean fedavg"),
         ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu is not a key"),
         ({"algorithm": "nowhere:Mine"}, "cannot be imported"),
         ({"algorithm": "fedadb.cli:run"}, "is not a dataclass"),

@@ -33,7 +33,7 @@ SMALL = Experiment.read({"rounds": 4, "local": {"epochs": 1}})
 def numbers(directory: Path) -> list[dict[str, Any]]:
     """What was recorded, apart from how long it took."""
     return [
-        {k: v for k, v in r.items() if k != "seconds"}
+        {k: v for k, v in r.items() if "seconds" not in k}
         for r in record.read(directory / "rounds.jsonl")
     ]
 
@@ -83,6 +83,11 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "clients",
         "lr",
         "seconds",
+        "broadcast_seconds",
+        "tau",
+        "gamma",
+        "beta",
+        "anchor_confidence",
     ]
     assert first["round"] == 1
     assert len(first["class_accuracy"]) == 10
@@ -91,7 +96,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
     about = json.loads((unbroken / "environment.json").read_text())
     assert about["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert about["device"] == "cpu"
-    assert set(weights(unbroken)) >= {"body.0.weight", "heads.head.bias"}
+    assert set(weights(unbroken)) >= {"body.0.weight", "heads.A.bias", "heads.L.bias"}
 
 
 def test_the_written_experiment_runs_as_it_is(unbroken: Path, tmp_path: Path) -> None:
@@ -271,6 +276,19 @@ def test_a_full_disk_loses_nothing(unbroken: Path, tmp_path: Path, limit: int) -
     fedadb.run(SMALL, out)
     assert numbers(out) == numbers(unbroken)
     assert weights(out) == weights(unbroken)
+
+
+def test_anchors_of_chosen_rounds_are_kept(tmp_path: Path) -> None:
+    table = {"rounds": 3, "algorithm": {"name": "fedadb", "keep_anchors": [1, 3], "steps": 2}}
+    fedadb.run(Experiment.read(table), tmp_path / "run")
+    kept = sorted(p.name for p in (tmp_path / "run").glob("sent-*"))
+    assert kept == ["sent-0001.safetensors", "sent-0003.safetensors"]
+    sent = load_file(tmp_path / "run" / kept[1])
+    assert sent["anchors/x"].shape == (10, 1, 28, 28)
+    assert sent["anchors/c"].tolist() == list(range(10))
+    recorded = record.read(tmp_path / "run" / "rounds.jsonl")[2]["tau"]
+    assert float(sent["tau"]) == recorded
+    assert "w/heads.L.weight" in sent
 
 
 def test_data_that_changed_stop_the_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol
 
 import torch.nn.functional as F
@@ -39,6 +40,7 @@ class Round(NamedTuple):
 class Reply(NamedTuple):
     w: Vector  # w_k
     examples: Tensor  # n_k
+    measured: Mapping[str, Tensor] = MappingProxyType({})  # numbers for the round's record
 
 
 class Context(NamedTuple, Generic[B, C]):
@@ -82,15 +84,25 @@ class Algorithm(ABC, Generic[S, B, C]):
         """The weights that are evaluated and kept."""
         return s.w
 
+    def keeps(self, t: int) -> bool:
+        """Whether what is sent in round t stays in the run's directory."""
+        return False
+
     # client
 
     def memory(self, w: Vector) -> C:
         """What a client remembers before its first round."""
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
-    def batches(self, sent: B, data: Shard, plan: LocalPlan, rng: Stream) -> Iterator[Any]:
-        """What each local step looks at; only `loss` and `gradient` transform inside."""
+    def batches(
+        self, f: Model, sent: B, data: Shard, plan: LocalPlan, rng: Stream
+    ) -> Iterator[Any]:
+        """What each local step looks at; only the algorithm looks inside."""
         return plan.batches(data, rng)
+
+    def measure(self, f: Model, batch: Any, ctx: Context[B, C]) -> Mapping[str, Tensor]:
+        """Numbers to record, taken before the first step; the record has the clients' mean."""
+        return {}
 
     def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Tensor:
         return F.cross_entropy(f(w, batch.x).logits, batch.y)

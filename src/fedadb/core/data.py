@@ -77,6 +77,11 @@ class LocalPlan:
         """The learning rate of round t = 1, 2, …"""
         return self.lr * self.lr_decay ** (t - 1)
 
+    def sizes(self, rows: int) -> list[int]:
+        """How large each batch of a round is."""
+        full, rest = divmod(rows, self.batch_size)
+        return ([self.batch_size] * full + [rest] * (rest > 0)) * self.epochs
+
     def batches(self, data: Shard, rng: Stream) -> Iterator[Batch]:
         """Shuffled epochs; the last batch of an epoch holds what is left."""
         generator = rng.at("local").generator()

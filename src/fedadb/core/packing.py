@@ -1,8 +1,8 @@
 """The only serialisation in the package: a tree of tensors as a flat dictionary, and back.
 
-A tree is a NamedTuple of Vectors, Tensors and NamedTuples. `pack` names each tensor by its path,
-`w/body.0.weight`; `unpack` reads the NamedTuple's annotations as the schema. What travels is
-tensors and their names: nothing that can be run.
+A tree is a NamedTuple of Vectors, Tensors, mappings of names to Tensors, and NamedTuples. `pack`
+names each tensor by its path, `w/body.0.weight`; `unpack` reads the NamedTuple's annotations as
+the schema. What travels is tensors and their names: nothing that can be run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,6 +28,9 @@ def _walk(tree: Any, path: str) -> Iterator[tuple[str, Tensor]]:
             yield _join(path, name), tensor
     elif isinstance(tree, Tensor):
         yield path, tree
+    elif isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from _walk(value, _join(path, name))
     elif isinstance(tree, tuple):
         for field, value in zip(getattr(tree, "_fields", ()), tree, strict=True):
             yield from _walk(value, _join(path, field))
@@ -57,6 +60,9 @@ def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any
     if kind is Tensor:
         return _take(left, path)
     kind = get_origin(kind) or kind
+    if kind is Mapping:  # of names to tensors
+        names = [name for name in left if name.startswith(path + "/")]
+        return {name.removeprefix(path + "/"): left.pop(name) for name in names}
     if not (isinstance(kind, type) and issubclass(kind, tuple)):
         raise TypeError(f"{path} is annotated {kind}: not a Vector, a Tensor or a NamedTuple")
     hints = get_type_hints(kind)

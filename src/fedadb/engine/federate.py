@@ -3,8 +3,9 @@
 Evaluating, recording and saving are what the caller does with what it yields.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import Algorithm, B, C, Reply, Round, S
 from fedadb.core.errors import Fault
@@ -18,8 +19,10 @@ class Snapshot(NamedTuple, Generic[S]):
 
     round: Round
     server: S
-    clients: Sequence[int] = ()  # who took part in the round
+    sent: Any = None  # what the clients of the round received
+    clients: Sequence[int] = ()  # who they were
     replies: Sequence[Reply] = ()
+    broadcast_seconds: float = 0.0  # what the server took to make what it sent
 
 
 def federate(
@@ -35,7 +38,9 @@ def federate(
     s = start.server
     for t in range(start.round.t + 1, start.round.total + 1):
         round = start.round._replace(t=t)
+        began = time.perf_counter()
         sent = algorithm.broadcast(s, f, rng.at("server", t))
+        broadcast_seconds = time.perf_counter() - began
         clients = choose(t)
         replies = cohort(sent, clients, round)
         for k, reply in zip(clients, replies, strict=True):
@@ -45,4 +50,4 @@ def federate(
                     "a lower local.lr may help"
                 )
         s = algorithm.aggregate(s, replies, round)
-        yield Snapshot(round, s, clients, replies)
+        yield Snapshot(round, s, sent, clients, replies, broadcast_seconds)

@@ -1,9 +1,11 @@
 """One client's round: the same code wherever the client is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic
 
 import torch
+from torch import Tensor
 from torch.optim.sgd import sgd
 
 from fedadb.core.algorithm import Algorithm, B, C, Context, Reply, Round, S
@@ -32,10 +34,14 @@ class Learner(Generic[S, B, C]):
         ctx = Context(sent, memory, data.counts, round)
         w, velocity = sent.w.clone(), sent.w.zeros()
         lr = self.plan.lr_at(round.t)
-        for batch in self.algorithm.batches(sent, data, self.plan, rng):
+        measured: Mapping[str, Tensor] = {}
+        for step, batch in enumerate(self.algorithm.batches(self.f, sent, data, self.plan, rng)):
+            if step == 0:
+                with torch.no_grad():
+                    measured = self.algorithm.measure(self.f, batch, ctx)
             g = self.algorithm.gradient(self.f, w, batch, ctx)
             self._step(w, g, velocity, lr)
-        return Reply(w, torch.tensor(len(data))), self.algorithm.remember(w, ctx)
+        return Reply(w, torch.tensor(len(data)), measured), self.algorithm.remember(w, ctx)
 
     def _step(self, w: Vector, g: Vector, velocity: Vector, lr: float) -> None:
         """SGD with momentum and weight decay, in place: one pass over the flat tensors."""

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ def keep(path: Path, rounds: int) -> list[Record]:
             file.readline()
         file.truncate()
     return records
+
+
+def mean(measured: Sequence[Mapping[str, float]]) -> Record:
+    """What the clients measured, averaged over those that could; nan where none could."""
+    names = dict.fromkeys(name for one in measured for name in one)
+    means = {}
+    for name in names:
+        known = [one[name] for one in measured if name in one and not math.isnan(one[name])]
+        means[name] = math.fsum(known) / len(known) if known else math.nan
+    return means
 
 
 def _plain(value: Any) -> Any:

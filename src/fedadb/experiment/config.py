@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from fedadb.algorithms import ALGORITHMS
-from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.fedadb import FedADB
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
@@ -103,7 +103,7 @@ class Experiment(BaseModel):
     algorithm: Annotated[
         Algorithm[Any, Any, Any],
         BeforeValidator(lambda given: tables.named(ALGORITHMS, given, "algorithm")),
-    ] = FedAvg()
+    ] = FedADB()
     engine: Annotated[
         Engine, BeforeValidator(lambda given: tables.read(Engine, given, "engine"))
     ] = Engine()

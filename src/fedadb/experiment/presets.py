@@ -15,7 +15,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "federation": {"scenario": "cross-device", "partition": {"name": "dirichlet"}},
     "local": {},
-    "algorithm": {"name": "fedavg"},
+    "algorithm": {"name": "fedadb"},
     "engine": {},
 }
 

@@ -126,7 +126,11 @@ def _train(
             "clients": now.clients,
             "lr": local.lr_at(now.round.t),
             "seconds": time.perf_counter() - began,
+            "broadcast_seconds": now.broadcast_seconds,
+            **record.mean([{k: float(v) for k, v in r.measured.items()} for r in now.replies]),
         }
+        if algorithm.keeps(now.round.t):
+            checkpoint.write_tensors(out / f"sent-{now.round.t:04}.safetensors", pack(now.sent), {})
         # Recorded first: a round that was recorded but not saved is done again, to the same end.
         written = record.append(out / ROUNDS, line)
         checkpoint.save(out / CHECKPOINT, now, memories, world.digest)
