@@ -21,6 +21,7 @@ test: $(DEV_STAMP)
 bench: setup
 	$(BIN)/python benchmarks/engine_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
+	$(BIN)/python benchmarks/fedadb_cost.py
 
 clean:
 	rm -rf .venv build src/*.egg-info

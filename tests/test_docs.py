@@ -1,5 +1,6 @@
 """What the documents say runs as it stands."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -53,3 +54,17 @@ def test_every_exported_name_is_there() -> None:
     declared = re.findall(r"import \w+ as (\w+)", source)
     assert sorted(declared) == dir(fedadb)
     assert all(getattr(fedadb, name) is not None for name in declared)
+
+
+def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
+    for page in sorted((ROOT / "docs" / "algorithms").glob("*.md")):
+        source = (ROOT / "src" / "fedadb" / "algorithms" / f"{page.stem}.py").read_text()
+        for equation in re.findall(r"`# (Eq\. \(\d+\))`", page.read_text()):
+            assert equation in source, (page.name, equation)
+
+
+def test_every_option_of_fedadb_is_documented() -> None:
+    page = (ROOT / "docs" / "algorithms" / "fedadb.md").read_text()
+    options = page.partition("## Options")[2].partition("##")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE)
+    assert documented == [f.name for f in dataclasses.fields(fedadb.FedADB)]

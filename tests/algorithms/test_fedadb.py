@@ -482,6 +482,7 @@ def test_the_extra_bytes_are_the_anchors_and_the_second_head(
         ("lam", -1e-4, "algorithm.lam = -0.0001: must be greater than or equal to 0"),
         ("beta", 1.5, "algorithm.beta = 1.5: must be less than or equal to 1"),
         ("beta", -0.1, "algorithm.beta = -0.1: must be greater than or equal to 0"),
+        ("keep_anchors", [0], "algorithm.keep_anchors.0 = 0: must be greater than or equal to 1"),
         ("anchors_for", "some", "algorithm.anchors_for = 'some': must be 'all' or 'missing'"),
         ("deploy", "B", "algorithm.deploy = 'B': must be 'A', 'L' or 'mean'"),
     ],

@@ -64,7 +64,9 @@ class FedADB(Algorithm[Weights, Sent]):
     generate: bool = True  # CAG; without it the balanced batch holds the client's own classes
     calibrate: bool = True  # LCB; without it the loss is L_AGB alone
     deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
-    keep_anchors: tuple[int, ...] = ()  # rounds whose anchors stay in the run's directory
+    keep_anchors: tuple[
+        Annotated[int, Ge(1)], ...
+    ] = ()  # rounds whose anchors stay in the run's directory
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L
@@ -127,21 +129,26 @@ class FedADB(Algorithm[Weights, Sent]):
             anchors = Anchors(*(part[missing] for part in anchors))
         generator = rng.at("balanced").generator()
         sizes = plan.sizes(len(data))
-        balance = balanced(data.labels, anchors.c, sizes, f.classes, generator)
+        balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, f.classes, generator)
         for (rows, copies), local in zip(balance, plan.batches(data, rng), strict=True):
-            if f.batch_statistics:  # copies count there, so each is a row of its own
-                which = torch.arange(len(copies)).repeat_interleave(copies)
-                share = torch.ones(len(which))
-            else:  # equal rows have equal gradients: one, with their weight
-                which = torch.nonzero(copies).flatten()
-                share = copies[which].float()
-            real = data.batch(rows, generator)
-            if self.anchor_weight == "confidence":
-                share = share * anchors.confidence[which]
-            x = torch.cat([real.x, anchors.x[which]])
-            y = torch.cat([real.y, anchors.c[which]])
-            weight = torch.cat([torch.ones(len(rows)), share]) / len(local.y)
-            yield Dual(Mixed(x, y, weight, torch.arange(len(y)) >= len(rows)), local)
+            real = data.batch(rows.to(data.rows.device), generator)
+            yield Dual(self.mix(f, real, anchors, copies.to(data.rows.device)), local)
+
+    def mix(self, f: Model, real: Batch, anchors: Anchors, copies: Tensor) -> Mixed:
+        """Real rows, and so many copies of each anchor."""
+        if f.batch_statistics:  # every copy shifts them, so each is a row of its own
+            which = torch.arange(len(copies), device=copies.device).repeat_interleave(copies)
+            weight = real.x.new_ones(len(which))
+        else:  # equal rows have equal gradients: one does, with their weight
+            which = torch.nonzero(copies).flatten()
+            weight = copies[which].to(real.x.dtype)
+        size = len(real.y) + copies.sum()
+        if self.anchor_weight == "confidence":
+            weight = weight * anchors.confidence[which]
+        x = torch.cat([real.x, anchors.x[which]])
+        y = torch.cat([real.y, anchors.c[which]])
+        weight = torch.cat([real.x.new_ones(len(real.y)), weight]) / size
+        return Mixed(x, y, weight, torch.arange(len(y), device=y.device) >= len(real.y))
 
     def loss(self, f: Model, w: Vector, batch: Dual, ctx: Context[Sent]) -> Tensor:
         x, y, weight, _ = batch.mixed
