@@ -64,13 +64,10 @@ def branch() -> None:
 
 def generated(path: Path) -> str:
     """Random images, as many as OrganAMNIST has."""
-    arrays = {}
-    for part, n in (("train", 41_052), ("test", 17_778)):
-        arrays[f"x_{part}"] = np.random.default_rng(0).integers(
-            256, size=(n, 28, 28), dtype=np.uint8
-        )
-        arrays[f"y_{part}"] = np.arange(n) % 11
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(256, size=(n, 28, 28), dtype=np.uint8) for n in (41_052, 17_778))
+    labels = np.arange(len(train)) % 11
+    np.savez(path, x_train=train, y_train=labels, x_test=test, y_test=labels[: len(test)])
     return f"npz:{path}"
 
 

@@ -1,4 +1,4 @@
-"""Draw docs/images/run.svg: what `make run` shows at its end, from the run's own records.
+"""Draw docs/images/run.svg: what `make run` shows at its end, from the runs' own records.
 
 make run && .venv/bin/python docs/images/terminal.py
 """
@@ -9,21 +9,28 @@ from pathlib import Path
 from rich.console import Console
 
 from fedadb.cli import summary
-from fedadb.experiment.config import Experiment
-from fedadb.experiment.run import default_directory, run
+from fedadb.experiment.grid import grid
+from fedadb.experiment.run import run
 from fedadb.progress import bar, describe
 
-experiment = Experiment()
-title = "FedAvg on digits"
-history = run(experiment, default_directory(experiment))
+PLACE = Path("runs/compare-digits")
 
 screen = Console(record=True, width=88, force_terminal=True)
 progress = bar(screen)
-status = describe(history.rounds, experiment.rounds)
-progress.add_task(title, total=experiment.rounds, completed=len(history.rounds), status=status)
+histories = {}
+for name, experiment in grid({}, ["fedavg", "fedadb"], [0]).items():
+    history = run(experiment, PLACE / name)
+    method = type(experiment.algorithm).__name__
+    histories[f"{method}, seed {experiment.seed}"] = history
+    progress.add_task(
+        f"{method} on {experiment.dataset}",
+        total=experiment.rounds,
+        completed=len(history.rounds),
+        status=describe(history.rounds, experiment.rounds),
+    )
 screen.print(progress.get_renderable())
-screen.print(summary(title, history))
-screen.print(f"Results: {history.directory}", highlight=False)
+screen.print(summary(histories))
+screen.print(f"Results: {PLACE}\nPicture: {PLACE}/accuracy.png", highlight=False)
 
 svg = screen.export_svg(title="make run")
 # The picture stands alone: no font from elsewhere, no comment.

@@ -64,9 +64,8 @@ class FedADB(Algorithm[Weights, Sent]):
     generate: bool = True  # CAG; without it the balanced batch holds the client's own classes
     calibrate: bool = True  # LCB; without it the loss is L_AGB alone
     deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
-    keep_anchors: tuple[
-        Annotated[int, Ge(1)], ...
-    ] = ()  # rounds whose anchors stay in the run's directory
+    # The rounds whose anchors stay in the run's directory.
+    keep_anchors: tuple[Annotated[int, Ge(1)], ...] = ()
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L
