@@ -101,7 +101,7 @@ def test_memory_belongs_to_the_client() -> None:
 def test_a_client_that_diverges_is_named() -> None:
     f = toy_model()
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(5, 4, lr=1e30)), shards(), Stream(0))
-    with pytest.raises(Fault, match="client 2 diverged in round 1"):
+    with pytest.raises(Fault, match="FedAvg: client 2 diverged in round 1"):
         list(federate(FedAvg(), f, cohort, choose=lambda _: [2], rng=Stream(0), start=start(f, 3)))
 
 

@@ -2,10 +2,34 @@
 
 from typing import Any
 
+from fedadb.algorithms.fedacg import FedACG
 from fedadb.algorithms.fedadb import FedADB
+from fedadb.algorithms.fedasam import FedASAM
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.feddecorr import FedDecorr
+from fedadb.algorithms.feddyn import FedDyn
+from fedadb.algorithms.fedexp import FedExP
+from fedadb.algorithms.fedgela import FedGELA
+from fedadb.algorithms.fedlmd import FedLMD
+from fedadb.algorithms.fedntd import FedNTD
+from fedadb.algorithms.fedprox import FedProx
+from fedadb.algorithms.fedsol import FedSOL
 from fedadb.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any]]] = {
-    algorithm.__name__.lower(): algorithm for algorithm in (FedAvg, FedADB)
+    algorithm.__name__.lower(): algorithm
+    for algorithm in (
+        FedAvg,
+        FedDyn,
+        FedASAM,
+        FedNTD,
+        FedGELA,
+        FedExP,
+        FedLMD,
+        FedDecorr,
+        FedACG,
+        FedSOL,
+        FedADB,
+        FedProx,
+    )
 }

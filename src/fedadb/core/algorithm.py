@@ -35,6 +35,13 @@ class Round(NamedTuple):
     t: int  # 1, 2, …, T
     total: int  # T
     clients: int  # K: all of them, not only those of this round
+    examples: int = 0  # N: the rows of all of them
+    lr_decay: float = 1.0  # what the learning rate is multiplied by after each round
+
+    @property
+    def lr_factor(self) -> float:
+        """The learning rate of this round over that of the first."""
+        return self.lr_decay ** (self.t - 1)
 
 
 class Reply(NamedTuple):
@@ -116,7 +123,12 @@ class Algorithm(ABC, Generic[S, B, C]):
         return ctx.memory
 
 
-def average(replies: Sequence[Reply]) -> Vector:
-    """Σ p_k w_k with p_k = n_k / Σ n."""
-    examples = [int(reply.examples) for reply in replies]
-    return combine([n / sum(examples) for n in examples], (reply.w for reply in replies))
+def shares(replies: Sequence[Reply], weighted: bool = True) -> list[float]:
+    """p_k = n_k / Σ n; if not weighted, the same for all."""
+    examples = [int(reply.examples) if weighted else 1 for reply in replies]
+    return [n / sum(examples) for n in examples]
+
+
+def average(replies: Sequence[Reply], weighted: bool = True) -> Vector:
+    """Σ p_k w_k."""
+    return combine(shares(replies, weighted), (reply.w for reply in replies))

@@ -144,6 +144,11 @@ def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
     return total
 
 
+def clip(v: Vector, longest: float) -> Vector:
+    """The vector, shortened to that norm if it is longer."""
+    return v * (longest / (v.norm() + 1e-6)).clamp(max=1)
+
+
 def gradient(function: Callable[[Vector], Tensor], w: Vector) -> Vector:
     """∇ function at w; a Vector of its own, that the caller may change."""
     at = w.flat.detach().requires_grad_()

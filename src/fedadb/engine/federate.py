@@ -11,6 +11,7 @@ from fedadb.core.algorithm import Algorithm, B, C, Reply, Round, S
 from fedadb.core.errors import Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import Cohort
 
 
@@ -43,11 +44,14 @@ def federate(
         broadcast_seconds = time.perf_counter() - began
         clients = choose(t)
         replies = cohort(sent, clients, round)
+        name = type(algorithm).__name__
         for k, reply in zip(clients, replies, strict=True):
-            if not reply.w.flat.isfinite().all():
-                raise Fault(
-                    f"client {k} diverged in round {t}: its weights are no longer finite; "
-                    "a lower local.lr may help"
-                )
+            _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
         s = algorithm.aggregate(s, replies, round)
+        _require_finite(s.w, f"{name}: the server diverged in round {t}")
         yield Snapshot(round, s, sent, clients, replies, broadcast_seconds)
+
+
+def _require_finite(w: Vector, otherwise: str) -> None:
+    if not w.flat.isfinite().all():
+        raise Fault(f"{otherwise}: its weights are no longer finite; a lower local.lr may help")

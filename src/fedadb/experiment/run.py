@@ -95,7 +95,13 @@ def _start(
     w = world.f.weights()
     if (out / CHECKPOINT).exists():
         return checkpoint.load(out / CHECKPOINT, experiment.algorithm, w, world.digest)
-    before = Round(0, experiment.rounds, experiment.federation.clients)
+    before = Round(
+        t=0,
+        total=experiment.rounds,
+        clients=experiment.federation.clients,
+        examples=sum(len(shard) for shard in world.shards),
+        lr_decay=experiment.local.lr_decay,
+    )
     return Snapshot(before, experiment.algorithm.init(w)), {}
 
 

@@ -1,0 +1,54 @@
+"""FedACG: Kim et al., "Communication-Efficient Federated Learning with Accelerated Client
+Gradient", CVPR 2024, arXiv:2201.03172.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch.nn.functional as F
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.data import Batch
+from fedadb.core.model import Model
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector, clip, gradient
+
+
+class Server(NamedTuple):
+    w: Vector
+    m: Vector  # momentum
+
+
+@dataclass(frozen=True)
+class FedACG(Algorithm[Server, Weights]):
+    """The server sends a point that momentum has moved ahead; clients stay near it."""
+
+    lam: Annotated[float, Ge(0), Lt(1)] = 0.85  # λ: momentum
+    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖², without a half as in the code
+    clip: Annotated[float, Gt(0)] | None = None  # largest norm of a gradient; 10 in the code
+    weighted: bool = True  # by sample count; the authors' code averages uniformly
+
+    def init(self, w: Vector) -> Server:
+        return Server(w, w.zeros())
+
+    def broadcast(self, s: Server, f: Model, rng: Stream) -> Weights:
+        return Weights(self.ahead(s))
+
+    def ahead(self, s: Server) -> Vector:
+        """U = w + λm."""
+        return s.w + self.lam * s.m
+
+    def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
+        drift = w - ctx.sent.w
+        return F.cross_entropy(f(w, batch.x).logits, batch.y) + self.beta * (drift @ drift)
+
+    def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
+        g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
+        return g if self.clip is None else clip(g, self.clip)
+
+    def aggregate(self, s: Server, replies: Sequence[Reply], round: Round) -> Server:
+        mean = average(replies, weighted=self.weighted)
+        return Server(mean, self.lam * s.m + (mean - self.ahead(s)))

@@ -1,0 +1,55 @@
+"""FedExP: Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR
+2023, arXiv:2301.09604.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from annotated_types import Ge
+from torch import Tensor
+
+from fedadb.core.algorithm import Algorithm, Reply, Round, Weights, average, shares
+from fedadb.core.model import Model
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
+
+
+class Server(NamedTuple):
+    w: Vector
+    previous: Vector  # the iterate before
+
+
+@dataclass(frozen=True)
+class FedExP(Algorithm[Server, Weights]):
+    """FedAvg with a server step that is longer the more the clients' updates disagree."""
+
+    eps: Annotated[float, Ge(0)] = 1e-3  # ε, in the first round
+    evaluate_mean: bool = True  # of the last two iterates, as the authors do
+
+    def init(self, w: Vector) -> Server:
+        return Server(w, w)
+
+    def broadcast(self, s: Server, f: Model, rng: Stream) -> Weights:
+        return Weights(s.w)
+
+    def aggregate(self, s: Server, replies: Sequence[Reply], round: Round) -> Server:
+        mean = average(replies)
+        # Written around the mean, so that a step of 1 is FedAvg's to the bit.
+        return Server(mean + (self.step(s, replies, round) - 1) * (mean - s.w), s.w)
+
+    def step(self, s: Server, replies: Sequence[Reply], round: Round) -> Tensor:
+        """η_g = max(1, ½ Σ p_k‖Δ_k‖² / (‖Σ p_k Δ_k‖² + m ε_t))."""
+        moved = sum(
+            p * (r.w - s.w).norm().square() for p, r in zip(shares(replies), replies, strict=True)
+        )
+        mean_moved = (average(replies) - s.w).norm().square()
+        # ‖Δ‖² falls with the square of the learning rate, and ε with it.
+        eps = self.eps * round.lr_factor**2
+        # Nobody moved: there is nothing to extrapolate.
+        ratio = torch.nan_to_num(0.5 * moved / (mean_moved + len(replies) * eps))
+        return ratio.clamp(min=1)
+
+    def deployed(self, s: Server) -> Vector:
+        return (s.w + s.previous) / 2 if self.evaluate_mean else s.w

@@ -1,0 +1,66 @@
+"""FedGELA: Fan et al., "Federated Learning with Bilateral Curation for Partially Class-Disjoint
+Data", NeurIPS 2023, arXiv:2405.18972.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from annotated_types import Gt
+from torch import Tensor, nn
+
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Context, Weights
+from fedadb.core.data import Batch
+from fedadb.core.errors import BadInput
+from fedadb.core.model import Model
+from fedadb.core.vector import Vector, clip, gradient
+
+
+class SimplexETF(nn.Module):
+    """A classifier that is never trained: class directions as far apart as can be."""
+
+    def __init__(self, dim: int, classes: int, norm: str) -> None:
+        super().__init__()
+        if dim < classes:
+            raise BadInput(f"fedgela needs as many features as classes: {dim} for {classes}")
+        q, _ = torch.linalg.qr(torch.rand(dim, classes))
+        centred = torch.eye(classes) - 1 / classes
+        self.register_buffer("M", math.sqrt(classes / (classes - 1)) * q @ centred)
+        self.norm = nn.BatchNorm1d(dim, track_running_stats=False) if norm == "batch" else None
+
+    def forward(self, h: Tensor) -> Tensor:
+        M = self.get_buffer("M")
+        if self.norm is None or len(h) == 1:  # one row has no statistics
+            return math.sqrt(h.shape[1]) * F.normalize(h, dim=1) @ M
+        logits: Tensor = self.norm(h) @ M
+        return logits
+
+
+@dataclass(frozen=True)
+class FedGELA(FedAvg):
+    """FedAvg on a fixed classifier, which each client scales by how often it sees a class."""
+
+    temperature: Annotated[float, Gt(0)] = 0.2
+    clip: Annotated[float, Gt(0)] | None = 20.0  # largest norm of a gradient
+    # What features go through before the classifier: batch normalisation, or scaling to length √d.
+    feature_norm: Literal["batch", "length"] = "batch"
+
+    def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
+        return {"head": SimplexETF(dim, classes, self.feature_norm)}
+
+    def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
+        logits = f(w, batch.x).logits * prior_scale(ctx.counts) / self.temperature
+        return F.cross_entropy(logits, batch.y)
+
+    def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
+        g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
+        return g if self.clip is None else clip(g, self.clip)
+
+
+def prior_scale(counts: Tensor) -> Tensor:
+    """Φ_{k,c} = |C| n_{k,c} / n_k: 1 on average, 0 for a class that is missing."""
+    return len(counts) * counts / counts.sum()

@@ -1,0 +1,97 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fedadb.algorithms.feddyn import Client, FedDyn, Server
+from fedadb.core.algorithm import Context, Reply, Round, Weights
+from fedadb.core.vector import Vector
+from tests.algorithms.scalar import close, reply, vector
+
+
+def context(sent: Vector, g: Vector, n: int = 5) -> Context[Weights, Client]:
+    return Context(Weights(sent), Client(g), torch.tensor([n]), Round(1, 9, 2, examples=20))
+
+
+def play(rounds: int) -> list[tuple[Server, list[Client], list[Vector]]]:
+    """f_k = (w − a_k)²/2 with a = (0, 4), α = 1, exact local minimisation, both clients each round.
+
+    The minimum of f_k − g_k w + α/2 (w − w_t)² is at (a_k + g_k + α w_t) / (1 + α).
+    """
+    algorithm, a = FedDyn(alpha=1.0), (vector(0), vector(4))
+    s = algorithm.init(vector(0))
+    clients = [algorithm.memory(s.w) for _ in a]
+    history = []
+    for t in range(1, rounds + 1):
+        w = [(a_k + c.g + s.w) / 2 for a_k, c in zip(a, clients, strict=True)]
+        clients = [
+            algorithm.remember(w_k, context(s.w, c.g)) for w_k, c in zip(w, clients, strict=True)
+        ]
+        replies = [Reply(w_k, torch.tensor(5)) for w_k in w]
+        s = algorithm.aggregate(s, replies, Round(t, rounds, 2))
+        history.append((s, clients, w))
+    return history
+
+
+def test_three_rounds_by_hand() -> None:
+    expected = [
+        ((0, 2), (0, -2), -1, 2),
+        ((1, 2), (1, -2), -0.5, 2),
+        ((1.5, 2), (1.5, -2), -0.25, 2),
+    ]
+    for (s, clients, w), (w_k, g_k, h, end) in zip(play(3), expected, strict=True):
+        for found, value in zip(w, w_k, strict=True):
+            close(found.flat, value)
+        for client, value in zip(clients, g_k, strict=True):
+            close(client.g.flat, value)
+        close(s.h.flat, h)
+        close(s.w.flat, end)
+
+
+def test_memory_is_the_gradient_at_the_local_minimum_and_h_its_mean() -> None:
+    for s, clients, w in play(3):
+        for client, w_k, a_k in zip(clients, w, (0, 4), strict=True):
+            close(client.g.flat, float(w_k.flat) - a_k)
+        close(s.h.flat, sum(float(c.g.flat) for c in clients) / 2)
+
+
+def test_clients_that_are_not_sampled_count_in_h() -> None:
+    s = FedDyn(alpha=0.5).init(vector(1, 1))
+    after = FedDyn(alpha=0.5).aggregate(s, [reply(3, 2, 3)], Round(1, 9, 10))
+    close(after.h.flat, -0.05, -0.1)
+    close(after.w.flat, 2 + 0.1, 3 + 0.2)
+
+
+def test_at_zero_it_is_fedavg_and_below_zero_nothing() -> None:
+    algorithm = FedDyn(alpha=0.0)
+    s = algorithm.init(vector(1))
+    after = algorithm.aggregate(s, [reply(1, 0), reply(3, 4)], Round(1, 9, 10))
+    close(after.w.flat, 3)
+    close(after.h.flat, 0)
+    close(algorithm.remember(vector(5), context(vector(1), vector(0))).g.flat, 0)
+
+
+def test_the_official_variant_scales_alpha_and_averages_uniformly() -> None:
+    algorithm = FedDyn(alpha=0.1, variant="official")
+    # mean n = 10, n_k = 5: α_k = 0.1 · 10 / 5.
+    assert float(algorithm.client_alpha(context(vector(0), vector(0), n=5))) == pytest.approx(0.2)
+    after = algorithm.aggregate(
+        algorithm.init(vector(0)), [reply(1, 0), reply(3, 4)], Round(1, 9, 2)
+    )
+    close(algorithm.deployed(after).flat, 2)
+    close(after.w.flat, 2 + 2)
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(100.0, -7.0), (1.0, -0.98)])
+def test_the_official_variant_clips_all_but_the_quadratic_term(
+    longest: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """∇CE = 3, g = 10, w_t = w = 0.1, α_k = 0.2: 3 − 10 − 0.02, clipped or not, + 0.02."""
+
+    def three(function: Callable[[Vector], object], w: Vector) -> Vector:
+        return vector(3)
+
+    monkeypatch.setattr("fedadb.algorithms.feddyn.gradient", three)
+    algorithm = FedDyn(alpha=0.1, variant="official", clip=longest)
+    g = algorithm.gradient(None, vector(0.1), None, context(vector(0.1), vector(10)))  # type: ignore[arg-type]
+    close(g.flat, expected)

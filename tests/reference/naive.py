@@ -1,0 +1,185 @@
+"""Local steps of each method, and what the server does with the results."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+Forward = Callable[[Tensors, Tensor], tuple[Tensor, Tensor]]  # (w, x) → features, logits
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass
+class Client:
+    """What a client knows in a round."""
+
+    forward: Forward
+    received: Tensors
+    counts: list[int]
+    memory: Tensors = field(default_factory=dict)
+
+
+def gradients(loss: Callable[[Tensors], Tensor], w: Tensors) -> Tensors:
+    at = {name: tensor.detach().clone().requires_grad_() for name, tensor in w.items()}
+    found = torch.autograd.grad(loss(at), list(at.values()))
+    return dict(zip(at, found, strict=True))
+
+
+def norm(v: Tensors) -> float:
+    return math.sqrt(sum(float((t * t).sum()) for t in v.values()))
+
+
+def cross_entropy(z: Tensor, y: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=z.dtype)
+    for row, label in zip(z, y, strict=True):
+        total = total - (row[label] - row.exp().sum().log())
+    return total / len(y)
+
+
+def kl_over(
+    z: Tensor, teacher: Tensor, of_student: list[int], of_teacher: list[int], tau: float
+) -> Tensor:
+    """KL between the teacher's softmax over some classes and the student's over others."""
+    s = {c: (z[c] / tau).exp() for c in of_student}
+    q = {c: (teacher[c] / tau).exp() for c in of_teacher}
+    s_sum, q_sum = sum(s.values()), sum(q.values())
+    total = torch.zeros((), dtype=z.dtype)
+    for c in of_teacher:
+        total = total + q[c] / q_sum * ((q[c] / q_sum).log() - (s[c] / s_sum).log())
+    return total
+
+
+def fedavg(client: Client, w: Tensors, batch: Batch) -> Tensors:
+    x, y = batch
+    return gradients(lambda v: cross_entropy(client.forward(v, x)[1], y), w)
+
+
+def fedprox(client: Client, w: Tensors, batch: Batch, mu: float) -> Tensors:
+    g = fedavg(client, w, batch)
+    return {n: g[n] + mu * (w[n] - client.received[n]) for n in w}
+
+
+def fedacg(client: Client, w: Tensors, batch: Batch, beta: float) -> Tensors:
+    return fedprox(client, w, batch, 2 * beta)
+
+
+def feddyn(client: Client, w: Tensors, batch: Batch, alpha: float) -> Tensors:
+    g = fedprox(client, w, batch, alpha)
+    return {n: g[n] - client.memory[n] for n in w}
+
+
+def distilled(
+    client: Client, w: Tensors, batch: Batch, beta: float, tau: float, hidden: list[int]
+) -> Tensors:
+    x, y = batch
+    teacher = client.forward(client.received, x)[1].detach()
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        total = torch.zeros((), dtype=z.dtype)
+        for i, label in enumerate(y.tolist()):
+            others = [c for c in range(z.shape[1]) if c != label]
+            shown = [c for c in others if c not in hidden]
+            if shown:
+                total = total + tau**2 * kl_over(z[i], teacher[i], others, shown, tau)
+        return cross_entropy(z, y) + beta * total / len(y)
+
+    return gradients(loss, w)
+
+
+def fedntd(client: Client, w: Tensors, batch: Batch, beta: float, tau: float) -> Tensors:
+    return distilled(client, w, batch, beta, tau, hidden=[])
+
+
+def fedlmd(client: Client, w: Tensors, batch: Batch, beta: float, tau: float) -> Tensors:
+    mean = sum(client.counts) / len(client.counts)
+    hidden = [c for c, n in enumerate(client.counts) if n > mean]
+    return distilled(client, w, batch, beta, tau, hidden)
+
+
+def feddecorr(client: Client, w: Tensors, batch: Batch, lam: float) -> Tensors:
+    x, y = batch
+
+    def loss(v: Tensors) -> Tensor:
+        h, z = client.forward(v, x)
+        b, d = h.shape
+        columns = []
+        for i in range(d):
+            centred = h[:, i] - h[:, i].sum() / b
+            variance = (centred * centred).sum() / (b - 1)
+            columns.append(centred / (variance + 1e-8).sqrt())
+        total = torch.zeros((), dtype=h.dtype)
+        for i in range(d):
+            for j in range(d):
+                if i != j:
+                    total = total + (columns[i] * columns[j]).sum() ** 2
+        return cross_entropy(z, y) + lam * total / (d * (d - 1)) / b
+
+    return gradients(loss, w)
+
+
+def fedasam(
+    client: Client, w: Tensors, batch: Batch, rho: float, eta: float, scope: str
+) -> Tensors:
+    g = fedavg(client, w, batch)
+    scale = {
+        n: t.abs() + eta if scope == "all" or "weight" in n else torch.ones_like(t)
+        for n, t in w.items()
+    }
+    length = norm({n: scale[n] * g[n] for n in w})
+    there = {n: w[n] + rho * scale[n] ** 2 * g[n] / length for n in w}
+    return fedavg(client, there, batch)
+
+
+def fedsol(client: Client, w: Tensors, batch: Batch, rho: float, adaptive: bool) -> Tensors:
+    x, _ = batch
+    teacher = client.forward(client.received, x)[1].detach()
+
+    def proximal(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        every = list(range(z.shape[1]))
+        rows = [kl_over(z[i], teacher[i], every, every, 3.0) for i in range(len(z))]
+        return torch.stack(rows).sum() / len(rows)
+
+    g = gradients(proximal, w)
+    length = norm(g)
+    there = {}
+    for n in w:
+        drift = (w[n] - client.received[n]).abs()
+        if adaptive:
+            of_columns = (drift * drift).sum(0, keepdim=True).sqrt()
+            scale = torch.where(of_columns > 1e-12, drift / of_columns.clamp(min=1e-30), 0 * drift)
+        else:
+            scale = torch.ones_like(drift) if length >= 1e-7 else torch.zeros_like(drift)
+        there[n] = w[n] + rho * scale * g[n] / (length + 1e-12)
+    return fedavg(client, there, batch)
+
+
+def train(
+    client: Client,
+    gradient: Callable[[Client, Tensors, Batch], Tensors],
+    batches: list[Batch],
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+) -> Tensors:
+    """SGD from the weights received."""
+    w = {n: t.clone() for n, t in client.received.items()}
+    v = {n: torch.zeros_like(t) for n, t in w.items()}
+    for batch in batches:
+        g = gradient(client, w, batch)
+        for n in w:
+            v[n] = momentum * v[n] + g[n] + weight_decay * w[n]
+            w[n] = w[n] - lr * v[n]
+    return w
+
+
+def average(results: list[Tensors], sizes: list[int]) -> Tensors:
+    return {
+        n: sum((size * r[n] for r, size in zip(results, sizes, strict=True)), 0 * results[0][n])
+        / sum(sizes)
+        for n in results[0]
+    }
