@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.feddyn import FedDyn
 from fedadb.core.algorithm import Round, Weights
 from fedadb.core.errors import Fault
 from fedadb.engine import checkpoint
 from fedadb.engine.federate import Snapshot
 from tests.conftest import toy_model
-from tests.engine.test_federate import Counting, Tally
+from tests.engine.test_federate import Counting
 
 
 def snapshot(t: int) -> Snapshot[Weights]:
@@ -19,19 +19,16 @@ def snapshot(t: int) -> Snapshot[Weights]:
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "checkpoint.safetensors"
-    memories = {3: Tally(torch.tensor(2)), 40: Tally(torch.tensor(1))}
-    checkpoint.save(
-        path, Snapshot(Round(7, 9, 50), Weights(toy_model().weights())), memories, "data"
-    )
+    checkpoint.save(path, snapshot(7), {3: 2, 40: 1}, "data")
     return path
 
 
 def test_what_is_saved_comes_back(saved: Path) -> None:
     w = toy_model().weights()
-    found, memories = checkpoint.load(saved, Counting(), 0 * w, "data")
+    found, versions = checkpoint.load(saved, Counting(), 0 * w, "data")
     assert found.round == Round(7, 9, 50)
     assert torch.equal(found.server.w.flat, w.flat)
-    assert {k: int(m.rounds) for k, m in memories.items()} == {3: 2, 40: 1}
+    assert versions == {3: 2, 40: 1}
 
 
 def test_any_flipped_bit_is_noticed(saved: Path) -> None:
@@ -57,7 +54,7 @@ def test_a_checkpoint_of_another_model_or_method_is_refused(saved: Path) -> None
     with pytest.raises(Fault, match="does not fit this experiment"):
         checkpoint.load(saved, Counting(), toy_model(classes=5).weights(), "data")
     with pytest.raises(Fault, match="does not fit this experiment"):
-        checkpoint.load(saved, FedAvg(), toy_model().weights(), "data")
+        checkpoint.load(saved, FedDyn(), toy_model().weights(), "data")
 
 
 def test_a_checkpoint_on_other_data_is_refused(saved: Path) -> None:
@@ -73,8 +70,6 @@ def test_saving_replaces_in_one_move(saved: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(
-            saved, Snapshot(Round(8, 9, 50), Weights(toy_model().weights())), {}, "data"
-        )
+        checkpoint.save(saved, snapshot(8), {}, "data")
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]

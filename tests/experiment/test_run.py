@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 import fedadb
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
-from fedadb.engine import checkpoint, files, record
+from fedadb.engine import files, record, tensorfile
 from fedadb.experiment import config
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build
@@ -156,7 +156,7 @@ def test_a_crash_at_any_write_changes_nothing(
             patch.setattr(record, "append", crashing(record.append, before, countdown))
             whole = crashing(files.write_whole, before, countdown)
             patch.setattr(runs, "write_whole", whole)
-            patch.setattr(checkpoint, "write_whole", whole)
+            patch.setattr(tensorfile, "write_whole", whole)
             try:
                 fedadb.run(SMALL, out)
             except Crash:

@@ -1,6 +1,6 @@
 """Where the clients of a round train."""
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -26,15 +26,14 @@ class OneByOne(Generic[S, B, C]):
     learner: Learner[S, B, C]
     shards: Sequence[Shard]
     rng: Stream
-    memories: dict[int, C] = field(default_factory=dict)  # of the clients that have taken part
+    memories: MutableMapping[int, C] = field(default_factory=dict)  # of those that took part
 
     def __call__(self, sent: B, clients: Sequence[int], round: Round) -> list[Reply]:
         return [self._train(sent, k, round) for k in clients]
 
     def _train(self, sent: B, k: int, round: Round) -> Reply:
-        memory = self.memories.get(k)
-        if memory is None:
-            memory = self.learner.algorithm.memory(sent.w)
+        known = k in self.memories
+        memory = self.memories[k] if known else self.learner.algorithm.memory(sent.w)
         rng = self.rng.at("client", round.t, k)
         try:
             reply, self.memories[k] = self.learner.train(self.shards[k], sent, memory, round, rng)

@@ -14,8 +14,8 @@ from fedadb.core.errors import BadInput
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.engine.checkpoint import raw_bytes
 from fedadb.engine.evaluate import mixed
+from fedadb.engine.tensorfile import raw_bytes
 from fedadb.experiment.config import Experiment, Federation
 
 

@@ -21,7 +21,9 @@ from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.files import owned, write_whole
 from fedadb.engine.local import Learner
+from fedadb.engine.memories import Memories
 from fedadb.engine.record import Record
+from fedadb.engine.tensorfile import write_tensors
 from fedadb.experiment import config
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
@@ -32,6 +34,7 @@ ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"
+MEMORIES = "memories"
 
 
 class History(NamedTuple):
@@ -91,18 +94,21 @@ def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
 
 def _start(
     experiment: Experiment, world: World, out: Path
-) -> tuple[Snapshot[HasWeights], dict[int, Any]]:
-    w = world.f.weights()
+) -> tuple[Snapshot[HasWeights], Memories[Any]]:
+    """Where the run stands, and what its clients remember."""
+    algorithm, w = experiment.algorithm, world.f.weights()
     if (out / CHECKPOINT).exists():
-        return checkpoint.load(out / CHECKPOINT, experiment.algorithm, w, world.digest)
-    before = Round(
-        t=0,
-        total=experiment.rounds,
-        clients=experiment.federation.clients,
-        examples=sum(len(shard) for shard in world.shards),
-        lr_decay=experiment.local.lr_decay,
-    )
-    return Snapshot(before, experiment.algorithm.init(w)), {}
+        start, versions = checkpoint.load(out / CHECKPOINT, algorithm, w, world.digest)
+    else:
+        before = Round(
+            t=0,
+            total=experiment.rounds,
+            clients=experiment.federation.clients,
+            examples=sum(len(shard) for shard in world.shards),
+            lr_decay=experiment.local.lr_decay,
+        )
+        start, versions = Snapshot(before, algorithm.init(w)), {}
+    return start, Memories(out / MEMORIES, algorithm.memory(w), w, versions)
 
 
 def _train(
@@ -110,7 +116,7 @@ def _train(
     world: World,
     out: Path,
     start: Snapshot[HasWeights],
-    memories: dict[int, Any],
+    memories: Memories[Any],
 ) -> Iterator[Record]:
     algorithm, local, f = experiment.algorithm, experiment.local, world.f
     rng = Stream(experiment.seed)
@@ -136,15 +142,16 @@ def _train(
             **record.mean([{k: float(v) for k, v in r.measured.items()} for r in now.replies]),
         }
         if algorithm.keeps(now.round.t):
-            checkpoint.write_tensors(out / f"sent-{now.round.t:04}.safetensors", pack(now.sent), {})
+            write_tensors(out / f"sent-{now.round.t:04}.safetensors", pack(now.sent), {})
         # Recorded first: a round that was recorded but not saved is done again, to the same end.
         written = record.append(out / ROUNDS, line)
-        checkpoint.save(out / CHECKPOINT, now, memories, world.digest)
+        checkpoint.save(out / CHECKPOINT, now, memories.versions, world.digest)
+        memories.prune()
         yield written
         began = time.perf_counter()
     about = {"experiment": experiment.toml(), "classes": json.dumps(world.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()
-    checkpoint.write_tensors(out / MODEL, weights, about)
+    write_tensors(out / MODEL, weights, about)
 
 
 def require_own(out: Path, experiment: Experiment) -> None:

@@ -1,0 +1,74 @@
+"""What clients remember, on disk: a few in use are held, however many there are."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Generic
+
+from fedadb.core.algorithm import C
+from fedadb.core.packing import pack, unpack
+from fedadb.core.vector import Vector
+from fedadb.engine.tensorfile import read_tensors, write_tensors
+
+HELD = 8  # memories that stay in the process
+
+
+class Memories(MutableMapping[int, C], Generic[C]):
+    """A mapping from client to memory, kept as files of a directory.
+
+    A memory that changes is written as a new version beside the old one. A checkpoint names the
+    versions that belong to it; `prune` removes all others once it is written, so that a process
+    can end at any moment and another go on from the last checkpoint.
+    """
+
+    def __init__(self, directory: Path, like: C, w: Vector, versions: dict[int, int]) -> None:
+        self.directory = directory
+        self.versions = versions
+        self._kind = type(like)
+        self._w = w
+        self._held: OrderedDict[int, C] = OrderedDict()
+
+    def __getitem__(self, k: int) -> C:
+        if k not in self._held:
+            tensors, _ = read_tensors(self._path(k, self.versions[k]))
+            on_device = {name: tensor.to(self._w.flat.device) for name, tensor in tensors.items()}
+            self._hold(k, unpack(self._kind, on_device, self._w.layout))
+        self._held.move_to_end(k)
+        return self._held[k]
+
+    def __setitem__(self, k: int, memory: C) -> None:
+        tensors = pack(memory)
+        if not tensors:  # nothing to remember
+            return
+        version = self.versions.get(k, 0) + 1
+        self.directory.mkdir(exist_ok=True)
+        write_tensors(self._path(k, version), tensors, {})
+        self.versions[k] = version
+        self._hold(k, memory)
+
+    def __delitem__(self, k: int) -> None:
+        del self.versions[k]
+        self._held.pop(k, None)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.versions)
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def prune(self) -> None:
+        """Remove every file but those of the present versions."""
+        if self.directory.exists():
+            current = {self._path(k, version) for k, version in self.versions.items()}
+            for path in self.directory.iterdir():
+                if path not in current:
+                    path.unlink()
+
+    def _path(self, k: int, version: int) -> Path:
+        return self.directory / f"client-{k}-{version}.safetensors"
+
+    def _hold(self, k: int, memory: C) -> None:
+        self._held[k] = memory
+        self._held.move_to_end(k)
+        while len(self._held) > HELD:
+            self._held.popitem(last=False)

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import torch
+
+from fedadb.engine.memories import HELD, Memories
+from tests.conftest import toy_model
+from tests.engine.test_federate import Tally
+
+
+def memories(directory: Path, versions: dict[int, int]) -> Memories[Tally]:
+    return Memories(directory, Tally(torch.tensor(0)), toy_model().weights(), versions)
+
+
+def test_few_are_held_and_all_are_found(tmp_path: Path) -> None:
+    many = memories(tmp_path / "m", {})
+    for k in range(3 * HELD):
+        many[k] = Tally(torch.tensor(10 * k))
+    assert len(many._held) == HELD
+    assert len(many) == 3 * HELD
+    assert {k: int(m.rounds) for k, m in many.items()} == {k: 10 * k for k in range(3 * HELD)}
+    assert len(many._held) == HELD
+
+
+def test_an_old_version_lives_until_the_new_one_is_checkpointed(tmp_path: Path) -> None:
+    first = memories(tmp_path / "m", {})
+    first[7] = Tally(torch.tensor(1))
+    checkpointed = dict(first.versions)
+    first.prune()
+    first[7] = Tally(torch.tensor(2))
+    first[8] = Tally(torch.tensor(3))
+
+    again = memories(tmp_path / "m", checkpointed)  # the process ended before the next checkpoint
+    assert int(again[7].rounds) == 1
+    assert 8 not in again
+    again[7] = Tally(torch.tensor(5))
+    again.prune()
+    assert len(list((tmp_path / "m").iterdir())) == 1
+    assert int(memories(tmp_path / "m", again.versions)[7].rounds) == 5
+
+
+def test_nothing_to_remember_is_not_written(tmp_path: Path) -> None:
+    stateless: Memories[tuple[()]] = Memories(tmp_path / "m", (), toy_model().weights(), {})
+    stateless[3] = ()
+    assert 3 not in stateless
+    stateless.prune()
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,308 @@
+"""What holds for every algorithm. A new one is tested by being registered."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fedadb
+from fedadb.algorithms import ALGORITHMS
+from fedadb.core.algorithm import Algorithm, Context, Round
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput
+from fedadb.core.model import Domain, Model, assemble
+from fedadb.core.packing import pack, unpack
+from fedadb.core.stream import Stream
+from fedadb.engine.cohorts import OneByOne
+from fedadb.engine.evaluate import evaluate
+from fedadb.engine.federate import Snapshot, federate
+from fedadb.engine.local import Learner
+from fedadb.engine.tensorfile import read_tensors, write_tensors
+from fedadb.experiment import run as runs
+from fedadb.experiment.config import Experiment
+from tests.conftest import toy_shard
+
+CLIENTS, CLASSES = 4, 3
+Any_ = Algorithm[Any, Any, Any]
+
+NEUTRAL: dict[str, dict[str, float]] = {
+    "feddyn": {"alpha": 0.0},
+    "fedasam": {"rho": 0.0},
+    "fedntd": {"beta": 0.0},
+    "fedlmd": {"beta": 0.0},
+    "feddecorr": {"lam": 0.0},
+    "fedacg": {"lam": 0.0, "beta": 0.0},
+    "fedsol": {"rho": 0.0},
+    "fedexp": {"eps": 1e12},
+    "fedprox": {"mu": 0.0},
+}
+"""Settings that turn a method into FedAvg; FedGELA and FedADB have other heads and none."""
+
+
+@pytest.fixture(params=ALGORITHMS)
+def algorithm(request: pytest.FixtureRequest) -> Any_:
+    return ALGORITHMS[request.param]()
+
+
+def shards() -> list[Shard]:
+    """Clients with two, one, all and two classes, the last with a single row left over."""
+    whole = toy_shard(rows=60, classes=CLASSES)
+    y = whole.examples.y
+    rows = [
+        torch.nonzero((y == 0) | (y == 1)).flatten()[:14],
+        torch.nonzero(y == 2).flatten()[:9],
+        torch.arange(30, 45),
+        torch.nonzero((y == 0) | (y == 2)).flatten()[-9:],
+    ]
+    return [replace(whole, rows=r) for r in rows]
+
+
+def model(algorithm: Any_) -> Model:
+    with Stream(5).seeded():
+        body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh())
+    domain = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
+    return assemble(body, algorithm.heads, domain, CLASSES, Stream(5))
+
+
+@dataclass
+class Federation:
+    algorithm: Any_
+    plan: LocalPlan = field(default_factory=lambda: LocalPlan(2, 8, lr=0.05))
+    seen: list[Snapshot[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.f = model(self.algorithm)
+        learner = Learner(self.algorithm, self.f, self.plan)
+        self.cohort: OneByOne[Any, Any, Any] = OneByOne(learner, shards(), Stream(0))
+
+    def start(self, total: int) -> Snapshot[Any]:
+        rows = sum(len(shard) for shard in self.cohort.shards)
+        before = Round(0, total, CLIENTS, rows, self.plan.lr_decay)
+        return Snapshot(before, self.algorithm.init(self.f.weights()))
+
+    def play(self, start: Snapshot[Any], chosen: Sequence[int] = (0, 2, 3)) -> list[Snapshot[Any]]:
+        return list(
+            federate(
+                self.algorithm,
+                self.f,
+                self.cohort,
+                choose=lambda t: [(k + t) % CLIENTS for k in chosen],
+                rng=Stream(0),
+                start=start,
+            )
+        )
+
+
+def test_the_same_seed_gives_the_same_bits(algorithm: Any_) -> None:
+    ends = []
+    for _ in range(2):
+        federation = Federation(algorithm)
+        ends.append(federation.play(federation.start(3))[-1].server.w.flat)
+    assert torch.equal(*ends)
+
+
+def test_the_order_of_clients_does_not_matter(algorithm: Any_) -> None:
+    replies = []
+    for order in ([0, 2, 3], [3, 0, 2]):
+        federation = Federation(algorithm)
+        start = federation.start(3)
+        sent = algorithm.broadcast(start.server, federation.f, Stream(1))
+        found = federation.cohort(sent, order, start.round._replace(t=1))
+        replies.append(dict(zip(order, found, strict=True)))
+    for k, reply in replies[0].items():
+        assert torch.equal(reply.w.flat, replies[1][k].w.flat)
+
+
+def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:
+    federation = Federation(algorithm)
+    last = federation.play(federation.start(2))[-1]
+    layout = federation.f.layout
+    trees = [last.server, last.sent, last.replies[0], *federation.cohort.memories.values()]
+    for i, tree in enumerate(trees):
+        path = tmp_path / f"{i}.safetensors"
+        write_tensors(path, pack(tree), {})
+        back = unpack(type(tree), read_tensors(path)[0], layout)
+        before, after = pack(tree), pack(back)
+        assert set(before) == set(after)
+        for name in before:
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.integration
+def test_a_run_goes_on_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
+    table = {
+        "rounds": 4,
+        "local": {"epochs": 1},
+        "federation": {"clients": 6, "participation": 0.5},
+    }
+    experiment = Experiment.read({**table, "algorithm": algorithm})
+    fedadb.run(experiment, tmp_path / "whole")
+    for _ in range(3):
+        with runs.begin(experiment, tmp_path / "broken") as begun:
+            next(begun.rounds)
+    fedadb.run(experiment, tmp_path / "broken")
+    for name in ("checkpoint.safetensors", "model.safetensors"):
+        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    broken, whole = (
+        sorted(path.name for path in (tmp_path / run / "memories").glob("*"))
+        for run in ("broken", "whole")
+    )
+    assert broken == whole
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_neutral_settings_are_fedavg_to_the_bit(name: str) -> None:
+    ours, theirs = Federation(ALGORITHMS[name](**NEUTRAL[name])), Federation(ALGORITHMS["fedavg"]())
+    for mine, plain in zip(ours.play(ours.start(2)), theirs.play(theirs.start(2)), strict=True):
+        assert torch.equal(mine.server.w.flat, plain.server.w.flat)
+
+
+def test_every_method_has_neutral_settings_or_other_heads() -> None:
+    heads = {name for name, a in ALGORITHMS.items() if "heads" in vars(a)}
+    assert set(ALGORITHMS) == set(NEUTRAL) | heads | {"fedavg"}
+
+
+def test_clients_that_are_not_sampled_keep_their_memory(algorithm: Any_) -> None:
+    federation = Federation(algorithm)
+    first = federation.play(federation.start(1), chosen=(0, 1, 2, 3))[-1]
+    before = {k: pack(m) for k, m in federation.cohort.memories.items()}
+    copies = {k: {n: t.clone() for n, t in m.items()} for k, m in before.items()}
+    rest = first._replace(round=first.round._replace(total=2))
+    federation.play(rest, chosen=(0,))  # in round 2, client 2 alone
+    for k in (0, 1, 3):
+        after = pack(federation.cohort.memories[k])
+        assert all(torch.equal(after[n], t) for n, t in copies[k].items())
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 3, 6], [0, 1, 2, 3, 4, 5, 6, 7, 8]])
+def test_odd_clients_train(algorithm: Any_, rows: list[int]) -> None:
+    """One row; one class; a last batch of one."""
+    f = model(algorithm)
+    data = replace(toy_shard(12, CLASSES), rows=torch.tensor(rows))
+    sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(0))
+    learner = Learner(algorithm, f, LocalPlan(2, 4, lr=0.05))
+    reply, _ = learner.train(data, sent, algorithm.memory(sent.w), Round(1, 5, 4, 40), Stream(0))
+    assert reply.w.flat.isfinite().all()
+    assert int(reply.examples) == len(rows)
+    assert not torch.equal(reply.w.flat, sent.w.flat)
+
+
+def test_the_loss_falls_on_a_separable_problem(algorithm: Any_) -> None:
+    federation = Federation(algorithm, LocalPlan(2, 8, lr=0.02, lr_decay=0.95))
+    start = federation.start(25)
+    test = toy_shard(90, CLASSES, seed=1)
+    rounds = federation.play(start, chosen=(0, 1, 2, 3))
+
+    def score(server: Any) -> tuple[float, float]:
+        w = algorithm.deployed(server)
+        scores = evaluate(federation.f, w, test.examples, test.transform, 30)
+        return scores.loss, scores.accuracy
+
+    assert score(rounds[-1].server)[0] < score(start.server)[0]
+    assert score(rounds[-1].server)[1] > 0.85
+
+
+def test_a_high_learning_rate_gives_numbers(algorithm: Any_) -> None:
+    federation = Federation(algorithm, LocalPlan(2, 8, lr=0.1))
+    assert federation.play(federation.start(3))[-1].server.w.flat.isfinite().all()
+
+
+def test_broadcast_and_loss_change_nothing_and_repeat(algorithm: Any_) -> None:
+    federation = Federation(algorithm)
+    last = federation.play(federation.start(2))[-1]
+    f, data = federation.f, federation.cohort.shards[0]
+    numbers = torch.get_rng_state()
+
+    def frozen(tree: Any) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in pack(tree).items()}
+
+    before = frozen(last.server)
+    first, second = (frozen(algorithm.broadcast(last.server, f, Stream(3))) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+    sent = algorithm.broadcast(last.server, f, Stream(3))
+    memory = algorithm.memory(sent.w)
+    ctx: Context[Any, Any] = Context(sent, memory, data.counts, Round(2, 5, CLIENTS, 40))
+    batch = next(iter(algorithm.batches(f, sent, data, LocalPlan(1, 8), Stream(0))))
+    w = 1.1 * sent.w
+    losses = [algorithm.loss(f, w, batch, ctx) for _ in range(2)]
+    steps = [algorithm.gradient(f, w, batch, ctx).flat for _ in range(2)]
+    assert torch.equal(*losses)
+    assert torch.equal(*steps)
+    for tree, kept in ((last.server, before), (sent, first)):
+        assert all(torch.equal(tensor, kept[name]) for name, tensor in pack(tree).items())
+    assert torch.equal(torch.get_rng_state(), numbers)
+
+
+def test_what_a_federation_holds_does_not_grow(algorithm: Any_) -> None:
+    federation = Federation(algorithm)
+    held = []
+    for now in federate(
+        algorithm,
+        federation.f,
+        federation.cohort,
+        choose=lambda _: list(range(CLIENTS)),
+        rng=Stream(0),
+        start=federation.start(6),
+    ):
+        gc.collect()
+        held.append(sum(o.numel() for o in gc.get_objects() if type(o) is torch.Tensor))
+        del now
+    assert held[-1] <= held[1]
+
+
+@pytest.mark.integration
+def test_every_algorithm_meets_the_same_clients(tmp_path: Path) -> None:
+    seen = set()
+    for name in ALGORITHMS:
+        experiment = Experiment.read({"rounds": 2, "local": {"epochs": 1}, "algorithm": name})
+        history = fedadb.run(experiment, tmp_path / name)
+        seen.add(str([record["clients"] for record in history.rounds]))
+    assert len(seen) == 1
+
+
+IMPOSSIBLE = [
+    ("feddyn", "alpha", -0.1),
+    ("feddyn", "clip", 0),
+    ("feddyn", "variant", "other"),
+    ("fedasam", "rho", -1),
+    ("fedasam", "eta", -1),
+    ("fedasam", "scope", "none"),
+    ("fedntd", "beta", -1),
+    ("fedntd", "tau", 0),
+    ("fedgela", "temperature", 0),
+    ("fedgela", "clip", -1),
+    ("fedexp", "eps", -1e-3),
+    ("fedlmd", "beta", -1),
+    ("fedlmd", "tau", 0),
+    ("feddecorr", "lam", -0.1),
+    ("fedacg", "lam", 1.0),
+    ("fedacg", "lam", -0.1),
+    ("fedacg", "beta", -1),
+    ("fedsol", "rho", -1),
+    ("fedsol", "tau", 0),
+    ("fedprox", "mu", -1),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), IMPOSSIBLE)
+def test_impossible_settings_are_refused_when_they_are_read(
+    name: str, key: str, value: object
+) -> None:
+    with pytest.raises(BadInput, match=rf"algorithm\.{key} = .*: must be "):
+        Experiment.read({"algorithm": {"name": name, key: value}})
+
+
+def test_every_number_of_every_method_has_its_bounds_tested() -> None:
+    numbers = {
+        (name, f.name)
+        for name, cls in ALGORITHMS.items()
+        for f in fields(cls)  # type: ignore[arg-type]
+        if name != "fedadb" and "Annotated" in str(f.type)
+    }
+    assert numbers <= {(name, key) for name, key, _ in IMPOSSIBLE} | {("fedacg", "clip")}
