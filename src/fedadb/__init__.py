@@ -5,6 +5,7 @@ without it.
 """
 
 import importlib
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fedadb.core.data import Examples as Examples
     from fedadb.core.data import LocalPlan as LocalPlan
     from fedadb.core.data import Shard as Shard
+    from fedadb.core.errors import BadInput as BadInput
+    from fedadb.core.errors import Fault as Fault
     from fedadb.core.model import Domain as Domain
     from fedadb.core.model import Model as Model
     from fedadb.core.model import assemble as assemble
@@ -36,12 +39,20 @@ if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment as Experiment
     from fedadb.experiment.config import Federation as Federation
     from fedadb.experiment.run import run as run
+    from fedadb.models.inception import Inception as Inception
+    from fedadb.models.lenet import LeNet as LeNet
+    from fedadb.models.resnet import ResNet18 as ResNet18
+    from fedadb.partition.dirichlet import Dirichlet as Dirichlet
+    from fedadb.partition.iid import Iid as Iid
+
+__version__ = version("fedadb")
 
 _HOMES = {
     "algorithms.fedadb": "FedADB",
     "algorithms.fedavg": "FedAvg",
     "core.algorithm": "Algorithm Context Reply Round Weights average",
     "core.data": "Batch Examples LocalPlan Shard",
+    "core.errors": "BadInput Fault",
     "core.model": "Domain Model assemble",
     "core.stream": "Stream",
     "core.transform": "AsIs Transform",
@@ -52,6 +63,11 @@ _HOMES = {
     "engine.local": "Learner",
     "experiment.config": "Engine Experiment Federation",
     "experiment.run": "run",
+    "models.inception": "Inception",
+    "models.lenet": "LeNet",
+    "models.resnet": "ResNet18",
+    "partition.dirichlet": "Dirichlet",
+    "partition.iid": "Iid",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,22 @@ SETTINGS = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _tell(f"fedadb {version('fedadb')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train one model across clients whose data differ, without forgetting."""
 
 
 @app.command()
@@ -116,6 +133,8 @@ def _train(e: "Experiment", place: Path) -> "History":
 
     try:
         with begin(e, place) as begun:
+            if len(begun.done) == e.rounds:
+                _tell(f"{_title(e)}: done earlier, in {place}")
             return History(place, follow(begun.done, begun.rounds, e.rounds, out, _title(e)))
     except KeyboardInterrupt:
         _complain(f"stopped; the same command goes on from the last round in {place}")
@@ -168,7 +187,7 @@ def fetch(name: Annotated[str, typer.Argument(help="A dataset of `fedadb data li
     if name not in SOURCES:
         raise BadInput(f"{name!r} is not a dataset to fetch; {near(name, SOURCES)}")
     source = SOURCES[name]
-    if source.here():
+    if source.here() and source.readable():
         _tell(f"{name} is here already.")
         return
     with out.status(f"fetching {source.url}"):
@@ -195,6 +214,12 @@ def main() -> None:
         # Whoever read the output has gone; let Python not complain about it at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (Fault, OSError) as error:
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}; what is done so far is kept")
+        sys.exit(1)
+    except Fault as error:
         _complain(str(error))
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

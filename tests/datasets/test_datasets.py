@@ -167,7 +167,7 @@ def test_a_file_that_is_no_npz_is_explained(tmp_path: Path) -> None:
 
 
 def test_wrong_folders_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not a folder"):
+    with pytest.raises(BadInput, match="does not exist"):
         datasets.load(f"folder:{tmp_path / 'none'}")
     with pytest.raises(BadInput, match="has 0 classes"):
         datasets.load(f"folder:{tmp_path}")
@@ -209,9 +209,19 @@ def test_sixteen_bit_images_keep_their_range(tmp_path: Path) -> None:
         datasets.load(f"folder:{tmp_path}")
 
 
+def test_images_in_deeper_folders_are_not_passed_over(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_images(tmp_path / name, 5)
+    write_images(tmp_path / "b" / "more", 5)
+    with pytest.raises(BadInput, match="more is a folder"):
+        datasets.load(f"folder:{tmp_path}")
+
+
 def test_train_and_test_have_the_same_classes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_images(tmp_path / "train" / name, 3)
+    with pytest.raises(BadInput, match="has train/ but no test/"):
+        datasets.load(f"folder:{tmp_path}")
     write_images(tmp_path / "test" / "a", 3)
     with pytest.raises(BadInput, match="class 'b' is in only one of train and test"):
         datasets.load(f"folder:{tmp_path}")

@@ -90,7 +90,7 @@ def test_python_takes_the_objects_themselves() -> None:
     ("given", "message"),
     [
         ({"round": 5}, "round is not a key; did you mean rounds?"),
-        ({"local": {"learning_rate": 1}}, "local.learning_rate is not a key; There is epochs"),
+        ({"local": {"learning_rate": 1}}, "local.learning_rate is not a key; there is epochs"),
         ({"rounds": "many"}, "rounds = 'many': must be a whole number"),
         ({"rounds": 0}, "rounds = 0: must be greater than or equal to 1"),
         ({"rounds": 2.5}, "rounds = 2.5: must be a whole number"),
@@ -111,7 +111,7 @@ def test_python_takes_the_objects_themselves() -> None:
             "model.norm = 'layer': must be 'batch' or 'group'",
         ),
         ({"algorithm": "fedavgg"}, "algorithm = 'fedavgg': is not known; did you mean fedavg"),
-        ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu is not a key"),
+        ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu is not a key; there is none"),
         ({"algorithm": "nowhere:Mine"}, "cannot be imported"),
         ({"algorithm": "fedadb.cli:run"}, "is not a dataclass"),
         (
@@ -127,7 +127,7 @@ def test_python_takes_the_objects_themselves() -> None:
             {"federation": {"clients": 100, "participation": 0.001}},
             "samples nobody of 100 clients; it must be at least 0.01",
         ),
-        ({"federation": {"scenario": "cross-town"}}, "There is cross-device, cross-silo"),
+        ({"federation": {"scenario": "cross-town"}}, "cross-device, cross-silo"),
         ({"engine": {"precision": "float16"}}, "engine.precision = 'float16': must be 'float32'"),
     ],
 )
@@ -149,8 +149,11 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     assert (experiment.local.epochs, experiment.local.lr, experiment.seed) == (2, 0.5, 3)
     reached = Experiment.read(override({}, "federation.partition.alpha=2"))
     assert reached.federation.partition == Dirichlet(alpha=2)
+    assert override({}, "local.lr=.01") == {"local": {"lr": 0.01}}
     with pytest.raises(BadInput, match="must be KEY=VALUE"):
         override(given, "local.lr")
+    with pytest.raises(BadInput, match="must be one line"):
+        override(given, "rounds=1\nseed=4")
 
 
 def test_files_that_are_not_toml_are_explained(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,6 +202,17 @@ def test_a_run_that_is_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert len(numbers(whole)) == 12
     assert numbers(broken) == numbers(whole)
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["model.safetensors", "rounds.jsonl"])
+def test_a_finished_run_that_is_damaged_is_not_believed(
+    unbroken: Path, tmp_path: Path, damage: str
+) -> None:
+    shutil.copytree(unbroken, tmp_path / "run")
+    path = tmp_path / "run" / damage
+    path.write_bytes(b"" if damage == "rounds.jsonl" else path.read_bytes()[:-9])
+    with pytest.raises(Fault, match=r"damaged|has 0 of 4 rounds"):
+        fedadb.run(SMALL, tmp_path / "run")
 
 
 def test_another_experiment_is_kept_out(unbroken: Path) -> None:

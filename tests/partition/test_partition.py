@@ -107,5 +107,5 @@ def test_impossible_splits_are_refused() -> None:
 
 def test_giving_up_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedadb.partition.dirichlet.ATTEMPTS", 500)
-    with pytest.raises(BadInput, match="raise alpha, lower clients or lower min_rows"):
+    with pytest.raises(BadInput, match=r"raise federation\.partition\.alpha, lower"):
         rows_of(Dirichlet(0.001), labels_of([600, 600]), 100)

@@ -67,7 +67,7 @@ class LocalPlan:
     """What a client does in its round: epochs of mini-batch SGD."""
 
     epochs: Annotated[int, Ge(1)] = 5
-    batch_size: Annotated[int, Ge(1)] = 128
+    batch_size: Annotated[int, Ge(1), Le(1_000_000)] = 128
     lr: Annotated[float, Gt(0)] = 0.01
     lr_decay: Annotated[float, Gt(0), Le(1)] = 0.99  # after each round
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9

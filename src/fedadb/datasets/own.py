@@ -39,8 +39,10 @@ def load_npz(path: Path) -> Splits:
 def load_folder(path: Path) -> Splits:
     """One subfolder per class; or train/ and test/ with such subfolders."""
     if not path.is_dir():
-        raise BadInput(f"{path} is not a folder")
-    divided = (path / "train").is_dir() and (path / "test").is_dir()
+        raise BadInput(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
+    divided = (path / "train").is_dir()
+    if divided and not (path / "test").is_dir():
+        raise BadInput(f"{path} has train/ but no test/")
     roots = [path / "train", path / "test"] if divided else [path]
     names = tuple(p.name for p in _visible(roots[0]) if p.is_dir())
     _require_two(path, names)
@@ -76,7 +78,9 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    files = [p for p in _visible(folder) if p.is_file()]
+    files = _visible(folder)
     if not files:
         raise BadInput(f"{folder} has no images")
+    if nested := [p for p in files if p.is_dir()]:
+        raise BadInput(f"{nested[0]} is a folder: images lie right in their class's folder")
     return files

@@ -28,6 +28,13 @@ class Source:
     def here(self) -> bool:
         return (directory() / self.path).exists()
 
+    def readable(self) -> bool:
+        try:
+            self.read(directory() / self.path)
+        except BadInput:
+            return False
+        return True
+
     def load(self, name: str) -> Splits:
         if not self.here():
             raise BadInput(
@@ -50,6 +57,8 @@ class Source:
                 with tarfile.open(file) as archive:
                     archive.extractall(partial, filter="data")
                 file = partial / place.name
+            if place.is_dir():  # a damaged one
+                shutil.rmtree(place)
             file.replace(place)
         except (requests.RequestException, ValueError, tarfile.TarError, OSError) as error:
             raise Fault(f"{self.url} could not be fetched: {error}") from error

@@ -15,10 +15,13 @@ Record = dict[str, Any]
 def append(path: Path, record: Record) -> Record:
     """Add a line, and return what it will be read as."""
     plain: Record = {key: _plain(value) for key, value in record.items()}
-    with path.open("a") as file:
-        file.write(json.dumps(plain) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(plain) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return plain
 
 
@@ -27,7 +30,7 @@ def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        rounds = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+        rounds = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     except ValueError as error:  # not JSON, or not text
         raise Fault(f"{path} is damaged: {error}") from error
     for t, line in enumerate(rounds, start=1):

@@ -1,5 +1,6 @@
 """An experiment: everything that decides what a run computes."""
 
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ def _federation(given: Any) -> Federation:
     if federation.sampled < 1:
         raise BadInput(
             f"federation.participation = {federation.participation}: samples nobody of "
-            f"{federation.clients} clients; it must be at least {1 / federation.clients:g}"
+            f"{federation.clients} clients; it must be at least "
+            f"{math.ceil(1e4 / federation.clients) / 1e4:g}"
         )
     return federation
 
@@ -150,9 +152,17 @@ def parse(text: str, source: str) -> dict[str, Any]:
 def load(path: Path) -> dict[str, Any]:
     """The table in an experiment file."""
     try:
-        return parse(path.read_text(), str(path))
+        return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
+
+
+def _number(text: str) -> float | None:
+    """What TOML does not take for a number but everybody else does, such as .01."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
@@ -160,10 +170,12 @@ def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
     key, equals, text = assignment.partition("=")
     if not key or not equals:
         raise BadInput(f"--set {assignment!r}: must be KEY=VALUE, such as local.lr=0.05")
+    if "\n" in assignment:
+        raise BadInput(f"--set {assignment!r}: must be one line; give --set once for each key")
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()  # a word needs no quotes on the command line
+        value = _number(text) or text.strip()  # a word needs no quotes on the command line
     *sections, last = key.strip().split(".")
     change: dict[str, Any] = {last: value}
     for section in reversed(sections):

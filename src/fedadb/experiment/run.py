@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedadb.core.algorithm import HasWeights, Round
-from fedadb.core.errors import BadInput
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.engine import checkpoint, record
@@ -23,7 +23,7 @@ from fedadb.engine.files import owned, write_whole
 from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
 from fedadb.engine.record import Record
-from fedadb.engine.tensorfile import write_tensors
+from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment import config
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
@@ -66,7 +66,7 @@ def default_directory(experiment: Experiment) -> Path:
     """runs/…, named by what is run."""
     table = experiment.table()
     dataset = table["dataset"].rpartition("/")[2]
-    words = [dataset, table["algorithm"]["name"], f"seed{table['seed']}"]
+    words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
     digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
     return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
 
@@ -79,7 +79,7 @@ def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
     """
     require_own(out, experiment)
     if (out / MODEL).exists():
-        yield Run(out, record.read(out / ROUNDS), iter(()))
+        yield Run(out, _finished(experiment, out), iter(()))
         return
     world = build(experiment)
     out.mkdir(parents=True, exist_ok=True)
@@ -90,6 +90,18 @@ def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
         note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
         done = record.keep(out / ROUNDS, start.round.t)
         yield Run(out, done, _train(experiment, world, out, start, memories))
+
+
+def _finished(experiment: Experiment, out: Path) -> list[Record]:
+    """The records of a run that has ended, if it is whole."""
+    read_tensors(out / MODEL)
+    records = record.read(out / ROUNDS)
+    if len(records) != experiment.rounds:
+        raise Fault(
+            f"{out / ROUNDS} has {len(records)} of {experiment.rounds} rounds though the run has "
+            "ended; choose another --out"
+        )
+    return records
 
 
 def _start(

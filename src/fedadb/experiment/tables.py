@@ -75,8 +75,8 @@ def write_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]
 def near(name: Any, known: Iterable[str]) -> str:
     """What may have been meant, and what there is."""
     close = difflib.get_close_matches(str(name), list(known), n=3)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{hint}There is {', '.join(known)}"
+    hint = f"did you mean {' or '.join(close)}? There is" if close else "there is"
+    return f"{hint} {', '.join(known) or 'none'}"
 
 
 def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:

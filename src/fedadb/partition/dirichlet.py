@@ -48,7 +48,8 @@ class Dirichlet:
         if clients * self.min_rows > totals.sum():
             raise BadInput(
                 f"dirichlet: {clients} clients with at least {self.min_rows} rows each need "
-                f"{clients * self.min_rows} rows, and there are {totals.sum()}; lower clients"
+                f"{clients * self.min_rows} rows, and there are {totals.sum()}; "
+                "lower federation.clients"
             )
         tries, at_once = min(ATTEMPTS, max(100, WORK // clients)), max(1, AT_ONCE // clients)
         for _ in range(0, tries, at_once):
@@ -59,8 +60,8 @@ class Dirichlet:
                 return chosen
         raise BadInput(
             f"dirichlet: none of {tries} draws at alpha = {self.alpha} gave each of {clients} "
-            f"clients {self.min_rows} of the {totals.sum()} rows; raise alpha, lower clients or "
-            "lower min_rows"
+            f"clients {self.min_rows} of the {totals.sum()} rows; raise "
+            "federation.partition.alpha, lower federation.clients or federation.partition.min_rows"
         )
 
     def _attempts(

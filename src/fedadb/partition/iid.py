@@ -16,5 +16,7 @@ class Iid:
         self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
     ) -> list[NDArray[np.int64]]:
         if clients > len(labels):
-            raise BadInput(f"iid: {clients} clients but only {len(labels)} rows; lower clients")
+            raise BadInput(
+                f"iid: {clients} clients but only {len(labels)} rows; lower federation.clients"
+            )
         return np.array_split(rng.permutation(len(labels)), clients)
