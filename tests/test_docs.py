@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedadb
+from fedadb.algorithms import ALGORITHMS
 from fedadb.experiment import config
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +62,10 @@ def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
         source = (ROOT / "src" / "fedadb" / "algorithms" / f"{page.stem}.py").read_text()
         for equation in re.findall(r"`# (Eq\. \(\d+\))`", page.read_text()):
             assert equation in source, (page.name, equation)
+
+
+def test_every_algorithm_has_a_page() -> None:
+    assert {p.stem for p in (ROOT / "docs" / "algorithms").glob("*.md")} == set(ALGORITHMS)
 
 
 def test_every_option_of_fedadb_is_documented() -> None:

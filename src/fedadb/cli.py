@@ -65,7 +65,10 @@ def run(
         typer.Option("--out", help="Where results go; by default below runs/, named by the run."),
     ] = None,
 ) -> None:
-    """Train one federation. An interrupted run goes on where it stopped."""
+    """Train one federation. An interrupted run goes on where it stopped.
+
+    EXPERIMENT is a file in TOML; without one, it is FedADB on digits.
+    """
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.run import default_directory
 
@@ -89,7 +92,10 @@ def compare(
         typer.Option("--out", help="Where results go; by default below runs/, named by the data."),
     ] = None,
 ) -> None:
-    """Train several algorithms on the same experiment, and show them together."""
+    """Train several algorithms on the same experiment, and show them together.
+
+    EXPERIMENT is a file in TOML; without one, it is digits. What is done is not done again.
+    """
     from fedadb.experiment.grid import grid
     from fedadb.report.curves import draw_accuracy
 
