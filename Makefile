@@ -16,7 +16,7 @@ test: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --durations 12
 
 bench: setup
 	$(BIN)/python benchmarks/engine_overhead.py

@@ -52,8 +52,8 @@ def test_a_comparison_ends_in_a_table_and_a_picture(
     assert "FedAvg, seed 0" in shown
     assert "FedADB, seed 0" in shown
     assert {p.name for p in out.iterdir()} == {"fedavg-seed0", "fedadb-seed0", "accuracy.png"}
-    picture = Image.open(out / "accuracy.png")
-    assert min(picture.size) > 500
+    with Image.open(out / "accuracy.png") as picture:
+        assert min(picture.size) > 500
     rounds = {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")}
     code, again, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0

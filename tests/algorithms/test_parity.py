@@ -83,7 +83,7 @@ CASES: list[tuple[Algorithm[Any, Any, Any], Gradient]] = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "reference"), CASES, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("algorithm", "reference"), CASES, ids=[str(a) for a, _ in CASES])
 def test_local_training_is_the_naive_loop(
     algorithm: Algorithm[Any, Any, Any], reference: Gradient
 ) -> None:

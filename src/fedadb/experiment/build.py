@@ -26,6 +26,7 @@ class World:
     test: Examples
     transform: Transform
     classes: tuple[str, ...]
+    examples: int  # that all clients have together
     digest: str  # of the data, so that a run does not go on with others
 
 
@@ -49,7 +50,8 @@ def build(e: Experiment) -> World:
     f = assemble(body, e.algorithm.heads, domain, classes, rng)
     f.module.to(device)
     test = mixed(splits.test).to(device)
-    return World(f, shards, test, splits.transform, splits.classes, _digest(splits))
+    digest = _digest(splits)
+    return World(f, shards, test, splits.transform, splits.classes, len(labels), digest)
 
 
 def _digest(splits: Splits) -> str:

@@ -116,7 +116,7 @@ def _start(
             t=0,
             total=experiment.rounds,
             clients=experiment.federation.clients,
-            examples=sum(len(shard) for shard in world.shards),
+            examples=world.examples,
             lr_decay=experiment.local.lr_decay,
         )
         start, versions = Snapshot(before, algorithm.init(w)), {}
