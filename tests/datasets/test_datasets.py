@@ -103,6 +103,13 @@ def test_own_arrays_come_divided_or_whole(tmp_path: Path) -> None:
         datasets.load(f"npz:{path}")
 
 
+def test_a_file_in_the_manner_of_medmnist_is_ones_own_without_validation(tmp_path: Path) -> None:
+    write_medmnist(tmp_path / "organamnist.npz", 11)
+    splits = datasets.load(f"npz:{tmp_path / 'organamnist.npz'}")
+    assert (len(splits.train.y), len(splits.test.y)) == (40, 20)
+    assert not splits.transform.flip
+
+
 def test_own_images_take_one_size_and_keep_their_class_names(tmp_path: Path) -> None:
     write_images(tmp_path / "fox", 10)
     write_images(tmp_path / "bee", 10, size=(50, 60))

@@ -15,11 +15,17 @@ from fedadb.datasets.split import stratified
 def load_npz(path: Path) -> Splits:
     """x_train, y_train, x_test, y_test; or x and y, of which a fifth is held out.
 
-    An optional array `classes` names the classes.
+    The names of MedMNIST's files, train_images and so on, do as well; their validation images
+    are left out. An optional array `classes` names the classes.
     """
     stored = arrays.read(path)
     if "x" in stored or "y" in stored:
         whole = [arrays.images(path, stored, "x", "y")]
+    elif "train_images" in stored:
+        whole = [
+            arrays.images(path, stored, f"{part}_images", f"{part}_labels")
+            for part in ("train", "test")
+        ]
     else:
         whole = [
             arrays.images(path, stored, f"x_{part}", f"y_{part}") for part in ("train", "test")
