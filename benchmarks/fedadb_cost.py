@@ -80,7 +80,7 @@ def rounds() -> None:
             table = {"dataset": dataset, "rounds": 10, "algorithm": name}
             records = run(Experiment.read(table), Path(folder) / name).rounds
             seconds[name] = sum(record["seconds"] for record in records)
-            share = sum(record["broadcast_seconds"] for record in records) / seconds[name]
+            share = sum(record.get("cag_seconds", 0) for record in records) / seconds[name]
             print(f"{name}: {seconds[name] / 10:.2f} s a round; anchors take {share:.1%} of it")
         print(f"FedADB's round is {seconds['fedadb'] / seconds['fedavg']:.2f} of FedAvg's")
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedadb.cli import summary
 from fedadb.experiment.grid import grid
 from fedadb.experiment.run import run
-from fedadb.progress import bar, describe
+from fedadb.progress import bar, describe, summary
 
 PLACE = Path("runs/compare-digits")
 

@@ -2,15 +2,12 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from fedadb.core.errors import BadInput, Fault
@@ -70,7 +67,8 @@ def run(
     EXPERIMENT is a file in TOML; without one, it is FedADB on digits.
     """
     from fedadb.experiment.config import Experiment
-    from fedadb.experiment.run import default_directory
+    from fedadb.experiment.directory import default_directory
+    from fedadb.progress import summary
 
     e = Experiment.read(_given(experiment, settings))
     place = directory or default_directory(e)
@@ -97,6 +95,7 @@ def compare(
     EXPERIMENT is a file in TOML; without one, it is digits. What is done is not done again.
     """
     from fedadb.experiment.grid import grid
+    from fedadb.progress import summary
     from fedadb.report.curves import draw_accuracy
 
     try:
@@ -145,27 +144,6 @@ def _train(e: "Experiment", place: Path) -> "History":
     except KeyboardInterrupt:
         _complain(f"stopped; the same command goes on from the last round in {place}")
         raise typer.Exit(130) from None
-
-
-def summary(histories: Mapping[str, "History"]) -> Table:
-    """What came of the runs, a row each."""
-    from fedadb.report.statistics import best_rounds, forgetting, rounds_to
-
-    headers = ("", "best 5 rounds", "last round", "to 80 %", "forgetting", "s/round")
-    table = Table(*headers, box=box.SIMPLE)
-    for name, history in histories.items():
-        reached = rounds_to(history.accuracy, 0.8)
-        lost = [record["class_accuracy"] for record in history.rounds]
-        seconds = sum(record["seconds"] for record in history.rounds) / len(history.rounds)
-        table.add_row(
-            escape(name),
-            f"{best_rounds(history.accuracy):.4f}",
-            f"{history.accuracy[-1]:.4f}",
-            "--" if reached is None else str(reached),
-            f"{forgetting(lost):.4f}" if len(lost) > 1 else "--",
-            f"{seconds:.2f}",
-        )
-    return table
 
 
 @data.command("list")

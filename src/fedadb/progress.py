@@ -1,12 +1,17 @@
-"""What one sees while a federation trains."""
+"""What one sees while federations train, and when they have."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from fedadb.engine.record import Record
+from fedadb.experiment.run import History
+from fedadb.report.statistics import best_rounds, forgetting, rounds_to
 
 
 def follow(
@@ -51,3 +56,22 @@ def describe(done: list[Record], total: int) -> str:
     left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
     best = max(record["accuracy"] for record in done)
     return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
+
+
+def summary(histories: Mapping[str, History]) -> Table:
+    """What came of the runs, a row each."""
+    headers = ("", "best 5 rounds", "last round", "to 80 %", "forgetting", "s/round")
+    table = Table(*headers, box=box.SIMPLE)
+    for name, history in histories.items():
+        reached = rounds_to(history.accuracy, 0.8)
+        lost = [record["class_accuracy"] for record in history.rounds]
+        seconds = sum(record["seconds"] for record in history.rounds) / len(history.rounds)
+        table.add_row(
+            escape(name),
+            f"{best_rounds(history.accuracy):.4f}",
+            f"{history.accuracy[-1]:.4f}",
+            "--" if reached is None else str(reached),
+            f"{forgetting(lost):.4f}" if len(lost) > 1 else "--",
+            f"{seconds:.2f}",
+        )
+    return table

@@ -20,7 +20,7 @@ import fedadb
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.engine import files, record, tensorfile
-from fedadb.experiment import config
+from fedadb.experiment import config, directory
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build
 from fedadb.experiment.config import Experiment
@@ -84,7 +84,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "clients",
         "lr",
         "seconds",
-        "broadcast_seconds",
+        "cag_seconds",
         "tau",
         "gamma",
         "beta",
@@ -388,7 +388,7 @@ def test_by_default_a_run_is_named_by_what_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert runs.default_directory(SMALL) != runs.default_directory(Experiment())
-    assert runs.default_directory(SMALL).parent == Path("runs")
+    assert directory.default_directory(SMALL) != directory.default_directory(Experiment())
+    assert directory.default_directory(SMALL).parent == Path("runs")
     own = Experiment.read({"dataset": "npz:/some/where/x.npz", "rounds": 4})
-    assert os.sep not in runs.default_directory(own).name
+    assert os.sep not in directory.default_directory(own).name

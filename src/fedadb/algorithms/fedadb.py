@@ -67,6 +67,8 @@ class FedADB(Algorithm[Weights, Sent]):
     # The rounds whose anchors stay in the run's directory.
     keep_anchors: tuple[Annotated[int, Ge(1)], ...] = ()
 
+    timed = "cag_seconds"
+
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -66,6 +66,8 @@ class Algorithm(ABC, Generic[S, B, C]):
     Tensors; hooks return new ones and change nothing. `loss` and `gradient` draw no random
     numbers and do not branch on the value of a tensor.
     """
+
+    timed: ClassVar[str | None] = None  # what the time of `broadcast` is recorded as, if it is work
 
     # model
 

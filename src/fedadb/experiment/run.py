@@ -1,8 +1,6 @@
 """One federation, from an experiment to a directory of results."""
 
-import hashlib
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedadb.core.algorithm import HasWeights, Round
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.engine import checkpoint, record
@@ -24,17 +22,19 @@ from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
 from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors, write_tensors
-from fedadb.experiment import config
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.directory import (
+    CHECKPOINT,
+    ENVIRONMENT,
+    EXPERIMENT,
+    MEMORIES,
+    MODEL,
+    ROUNDS,
+    default_directory,
+    require_own,
+)
 from fedadb.experiment.environment import note_environment
-
-EXPERIMENT = "experiment.toml"
-ENVIRONMENT = "environment.json"
-ROUNDS = "rounds.jsonl"
-CHECKPOINT = "checkpoint.safetensors"
-MODEL = "model.safetensors"
-MEMORIES = "memories"
 
 
 class History(NamedTuple):
@@ -60,15 +60,6 @@ def run(experiment: Experiment, out: str | Path | None = None) -> History:
     """Train the federation, or go on where an earlier call stopped."""
     with begin(experiment, Path(out) if out else default_directory(experiment)) as begun:
         return History(begun.directory, [*begun.done, *begun.rounds])
-
-
-def default_directory(experiment: Experiment) -> Path:
-    """runs/…, named by what is run."""
-    table = experiment.table()
-    dataset = table["dataset"].rpartition("/")[2]
-    words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
-    digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
-    return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
 
 
 @contextmanager
@@ -150,7 +141,7 @@ def _train(
             "clients": now.clients,
             "lr": local.lr_at(now.round.t),
             "seconds": time.perf_counter() - began,
-            "broadcast_seconds": now.broadcast_seconds,
+            **({algorithm.timed: now.broadcast_seconds} if algorithm.timed else {}),
             **record.mean([{k: float(v) for k, v in r.measured.items()} for r in now.replies]),
         }
         if algorithm.keeps(now.round.t):
@@ -164,44 +155,6 @@ def _train(
     about = {"experiment": experiment.toml(), "classes": json.dumps(world.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()
     write_tensors(out / MODEL, weights, about)
-
-
-def require_own(out: Path, experiment: Experiment) -> None:
-    """The directory is free, or holds this very experiment."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise BadInput(f"{out} is a file; --out must name a directory")
-    if (out / EXPERIMENT).exists():
-        try:
-            written = Experiment.read(config.load(out / EXPERIMENT))
-        except BadInput as error:
-            raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
-        there, here = (_flat(_decisive(e.table())) for e in (written, experiment))
-        for key in sorted(there.keys() | here.keys()):
-            if there.get(key) != here.get(key):
-                raise BadInput(
-                    f"{out} holds another experiment: {key} is {there.get(key)!r} there and "
-                    f"{here.get(key)!r} here; choose another --out"
-                )
-    else:
-        for path in out.iterdir():
-            # A process may have ended before it wrote the experiment.
-            if not path.name.startswith((".", EXPERIMENT)):
-                raise BadInput(f"{out} is not a run: it holds {path.name}; choose another --out")
-
-
-def _decisive(table: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide what is computed; the number of workers does not."""
-    engine = {k: v for k, v in table["engine"].items() if k != "workers"}
-    return {**table, "engine": engine}
-
-
-def _flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in table.items():
-        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return leaves
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""A run's directory: what it is called, what lies in it, and whose it is."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from fedadb.core.errors import BadInput
+from fedadb.experiment import config
+from fedadb.experiment.config import Experiment
+
+EXPERIMENT = "experiment.toml"
+ENVIRONMENT = "environment.json"
+ROUNDS = "rounds.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
+MODEL = "model.safetensors"
+MEMORIES = "memories"
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """runs/…, named by what is run."""
+    table = experiment.table()
+    dataset = table["dataset"].rpartition("/")[2]
+    words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
+    digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
+    return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
+
+
+def require_own(out: Path, experiment: Experiment) -> None:
+    """The directory is free, or holds this very experiment."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise BadInput(f"{out} is a file; --out must name a directory")
+    if (out / EXPERIMENT).exists():
+        try:
+            written = Experiment.read(config.load(out / EXPERIMENT))
+        except BadInput as error:
+            raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
+        there, here = (_flat(_decisive(e.table())) for e in (written, experiment))
+        for key in sorted(there.keys() | here.keys()):
+            if there.get(key) != here.get(key):
+                raise BadInput(
+                    f"{out} holds another experiment: {key} is {there.get(key)!r} there and "
+                    f"{here.get(key)!r} here; choose another --out"
+                )
+    else:
+        for path in out.iterdir():
+            # A process may have ended before it wrote the experiment.
+            if not path.name.startswith((".", EXPERIMENT)):
+                raise BadInput(f"{out} is not a run: it holds {path.name}; choose another --out")
+
+
+def _decisive(table: dict[str, Any]) -> dict[str, Any]:
+    """The settings that decide what is computed; the number of workers does not."""
+    engine = {k: v for k, v in table["engine"].items() if k != "workers"}
+    return {**table, "engine": engine}
+
+
+def _flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for key, value in table.items():
+        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
+    return leaves
