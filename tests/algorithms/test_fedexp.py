@@ -10,7 +10,7 @@ ROUND = Round(1, 9, 20)
 
 def step(algorithm: FedExP, *replies: Reply, at: Round = ROUND) -> float:
     s = algorithm.init(0 * replies[0].w)
-    return algorithm.step(s, replies, at).item()
+    return algorithm.step(s, replies, average(replies), at).item()
 
 
 @pytest.mark.parametrize(("m", "expected"), [(2, 1.0), (4, 2.0), (6, 3.0)])

@@ -168,14 +168,13 @@ class FedADB(Algorithm[Weights, Sent]):
 
     def measure(self, f: Model, batch: Dual, ctx: Context[Sent]) -> dict[str, Tensor]:
         """What the round's record shows: τ, γ, β, and the anchors as this client sees them."""
-        x, y, weight, anchor = batch.mixed
+        x, y, _, anchor = batch.mixed
         seen = f(ctx.sent.w, x, "A").logits.softmax(1).gather(1, y[:, None])[:, 0]
-        weight = weight * anchor
         return {
             "tau": ctx.sent.tau,
             "gamma": missing_rate(ctx.counts),
             "beta": self.local_weight(ctx) if self.calibrate else torch.zeros(()),
-            "anchor_confidence": (weight @ seen) / weight.sum(),
+            "anchor_confidence": seen[anchor].mean(),
         }
 
     def keeps(self, t: int) -> bool:

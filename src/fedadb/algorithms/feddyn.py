@@ -19,7 +19,7 @@ from fedadb.core.vector import Vector, clip, combine, gradient
 
 class Server(NamedTuple):
     w: Vector
-    h: Vector  # the mean of the clients' g
+    h: Vector  # the mean of the clients' g, all having the same α
     mean: Vector  # of the last replies
 
 
@@ -31,7 +31,7 @@ class Client(NamedTuple):
 class FedDyn(Algorithm[Server, Weights, Client]):
     """A linear and a proximal term that make the clients' stationary points agree.
 
-    At α = 0 it is FedAvg: no terms and no h.
+    At α = 0 it is FedAvg, in the variant of the lineage: no terms and no h.
     """
 
     alpha: Annotated[float, Ge(0)] = 0.1  # α; 0.01 in the authors' example

@@ -37,14 +37,14 @@ class FedExP(Algorithm[Server, Weights]):
     def aggregate(self, s: Server, replies: Sequence[Reply], round: Round) -> Server:
         mean = average(replies)
         # Written around the mean, so that a step of 1 is FedAvg's to the bit.
-        return Server(mean + (self.step(s, replies, round) - 1) * (mean - s.w), s.w)
+        return Server(mean + (self.step(s, replies, mean, round) - 1) * (mean - s.w), s.w)
 
-    def step(self, s: Server, replies: Sequence[Reply], round: Round) -> Tensor:
+    def step(self, s: Server, replies: Sequence[Reply], mean: Vector, round: Round) -> Tensor:
         """η_g = max(1, ½ Σ p_k‖Δ_k‖² / (‖Σ p_k Δ_k‖² + m ε_t))."""
         moved = sum(
             p * (r.w - s.w).norm().square() for p, r in zip(shares(replies), replies, strict=True)
         )
-        mean_moved = (average(replies) - s.w).norm().square()
+        mean_moved = (mean - s.w).norm().square()
         # ‖Δ‖² falls with the square of the learning rate, and ε with it.
         eps = self.eps * round.lr_factor**2
         # Nobody moved: there is nothing to extrapolate.

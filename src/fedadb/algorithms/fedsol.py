@@ -27,7 +27,8 @@ class FedSOL(FedAvg):
 
     def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
         teacher = f(ctx.sent.w, batch.x).logits
-        g_p = gradient(lambda v: distil(f(v, batch.x).logits, teacher, self.tau), w)
+        scale = 1 / self.tau**2  # the proximal loss has no τ²
+        g_p = gradient(lambda v: scale * distil(f(v, batch.x).logits, teacher, self.tau), w)
         there = w + self.perturbation(w - ctx.sent.w, g_p)
         return gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), there)
 

@@ -29,6 +29,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise Fault(f"{path} is missing, and the run cannot go on without it") from error
     except (SafetensorError, ValueError) as error:
         raise Fault(f"{path} is damaged ({error}); delete it to start over") from error
     if about.pop("sha256", None) != _digest(tensors, about):
