@@ -81,7 +81,7 @@ def main() -> None:
 
     def engine(learner: Learner[Weights, Weights]) -> float:
         began = time.perf_counter()
-        learner.train(setting.shard, Weights(w), (), Round(1, 1, 1), Stream(0))
+        learner.train(setting.shard, Weights(w), (), Round(1, 1, 1, 40), Stream(0))
         return time.perf_counter() - began
 
     times: dict[str, list[float]] = {"bare": [], "engine": [], "engine with its own batches": []}

@@ -48,7 +48,7 @@ def branch() -> None:
     s, plan = Weights(f.weights()), LocalPlan()
     methods = {"one weighted anchor": FedADB(calibrate=False), "every copy": Plain(calibrate=False)}
     sent = FedADB(steps=1).broadcast(s, f, Stream(0))
-    ctx = Context(sent, (), data.counts, Round(1, 2, 1))
+    ctx = Context(sent, (), data.counts, Round(1, 2, 1, 40))
     best = dict.fromkeys(methods, float("inf"))
     for _ in range(15):
         for name, method in methods.items():

@@ -45,6 +45,7 @@ def main() -> float:
 
     plan = fedadb.LocalPlan(epochs=1, batch_size=32, lr=0.05)
     learner = fedadb.Learner(algorithm, f, plan)
+    before = fedadb.Round(0, ROUNDS, CLIENTS, len(train.y))
     accuracy = 0.0
     for now in fedadb.federate(
         algorithm,
@@ -52,7 +53,7 @@ def main() -> float:
         fedadb.OneByOne(learner, shards, rng),
         choose=lambda t: rng.at("sampling", t).numpy().choice(CLIENTS, 3, replace=False).tolist(),
         rng=rng,
-        start=fedadb.Snapshot(fedadb.Round(0, ROUNDS, CLIENTS), algorithm.init(f.weights())),
+        start=fedadb.Snapshot(before, algorithm.init(f.weights())),
     ):
         scores = fedadb.evaluate(f, now.server.w, test, fedadb.AsIs(), batch_size=100)
         accuracy = scores.accuracy

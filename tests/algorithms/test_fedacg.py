@@ -15,7 +15,7 @@ def test_three_rounds_by_hand() -> None:
         close(u.flat, ahead)
         before = s.w
         replies = [Reply((u + vector(a)) / 2, torch.tensor(5)) for a in (2, 4)]
-        s = algorithm.aggregate(s, replies, Round(t, 3, 2))
+        s = algorithm.aggregate(s, replies, Round(t, 3, 2, 40))
         close(s.w.flat, w)
         close(s.m.flat, m)
         close((s.w - before).flat, m)
@@ -24,7 +24,7 @@ def test_three_rounds_by_hand() -> None:
 def test_momentum_carries_on_when_nobody_moves() -> None:
     algorithm = FedACG(lam=0.5)
     s = algorithm.init(vector(1))._replace(m=vector(2))
-    after = algorithm.aggregate(s, [Reply(algorithm.ahead(s), torch.tensor(1))], Round(1, 9, 2))
+    after = algorithm.aggregate(s, [Reply(algorithm.ahead(s), torch.tensor(1))], Round(1, 9, 2, 40))
     close(after.m.flat, 1)
     close(after.w.flat, 2)
 
@@ -33,5 +33,5 @@ def test_the_mean_is_weighted_unless_told() -> None:
     replies = [reply(1, 0), reply(3, 4)]
     for weighted, mean in ((True, 3), (False, 2)):
         algorithm = FedACG(weighted=weighted)
-        s = algorithm.aggregate(algorithm.init(vector(0)), replies, Round(1, 9, 2))
+        s = algorithm.aggregate(algorithm.init(vector(0)), replies, Round(1, 9, 2, 40))
         close(s.w.flat, mean)

@@ -8,7 +8,7 @@ from fedadb.core.vector import Layout, Vector, gradient
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
 
-ROUND = Round(1, 1, 2)
+ROUND = Round(1, 1, 2, 40)
 
 
 def reply(n: int, *w: float) -> Reply:

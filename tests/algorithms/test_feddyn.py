@@ -5,12 +5,15 @@ import torch
 
 from fedadb.algorithms.feddyn import Client, FedDyn, Server
 from fedadb.core.algorithm import Context, Reply, Round, Weights
+from fedadb.core.data import LocalPlan
+from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from tests.algorithms.scalar import close, reply, vector
+from tests.conftest import toy_model, toy_shard
 
 
 def context(sent: Vector, g: Vector, n: int = 5) -> Context[Weights, Client]:
-    return Context(Weights(sent), Client(g), torch.tensor([n]), Round(1, 9, 2, examples=20))
+    return Context(Weights(sent), Client(g), torch.tensor([n]), Round(1, 9, 2, 20))
 
 
 def play(rounds: int) -> list[tuple[Server, list[Client], list[Vector]]]:
@@ -28,7 +31,7 @@ def play(rounds: int) -> list[tuple[Server, list[Client], list[Vector]]]:
             algorithm.remember(w_k, context(s.w, c.g)) for w_k, c in zip(w, clients, strict=True)
         ]
         replies = [Reply(w_k, torch.tensor(5)) for w_k in w]
-        s = algorithm.aggregate(s, replies, Round(t, rounds, 2))
+        s = algorithm.aggregate(s, replies, Round(t, rounds, 2, 40))
         history.append((s, clients, w))
     return history
 
@@ -57,7 +60,7 @@ def test_memory_is_the_gradient_at_the_local_minimum_and_h_its_mean() -> None:
 
 def test_clients_that_are_not_sampled_count_in_h() -> None:
     s = FedDyn(alpha=0.5).init(vector(1, 1))
-    after = FedDyn(alpha=0.5).aggregate(s, [reply(3, 2, 3)], Round(1, 9, 10))
+    after = FedDyn(alpha=0.5).aggregate(s, [reply(3, 2, 3)], Round(1, 9, 10, 40))
     close(after.h.flat, -0.05, -0.1)
     close(after.w.flat, 2 + 0.1, 3 + 0.2)
 
@@ -65,7 +68,7 @@ def test_clients_that_are_not_sampled_count_in_h() -> None:
 def test_at_zero_it_is_fedavg_and_below_zero_nothing() -> None:
     algorithm = FedDyn(alpha=0.0)
     s = algorithm.init(vector(1))
-    after = algorithm.aggregate(s, [reply(1, 0), reply(3, 4)], Round(1, 9, 10))
+    after = algorithm.aggregate(s, [reply(1, 0), reply(3, 4)], Round(1, 9, 10, 40))
     close(after.w.flat, 3)
     close(after.h.flat, 0)
     close(algorithm.remember(vector(5), context(vector(1), vector(0))).g.flat, 0)
@@ -76,15 +79,17 @@ def test_the_official_variant_scales_alpha_and_averages_uniformly() -> None:
     # mean n = 10, n_k = 5: α_k = 0.1 · 10 / 5.
     assert float(algorithm.client_alpha(context(vector(0), vector(0), n=5))) == pytest.approx(0.2)
     after = algorithm.aggregate(
-        algorithm.init(vector(0)), [reply(1, 0), reply(3, 4)], Round(1, 9, 2)
+        algorithm.init(vector(0)), [reply(1, 0), reply(3, 4)], Round(1, 9, 2, 40)
     )
     close(algorithm.deployed(after).flat, 2)
     close(after.w.flat, 2 + 2)
 
 
-@pytest.mark.parametrize(("longest", "expected"), [(100.0, -7.0), (1.0, -0.98)])
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(100.0, -7.0), (1.0, -0.98), (None, -7.0), (7.0, -6.98)]
+)
 def test_the_official_variant_clips_all_but_the_quadratic_term(
-    longest: float, expected: float, monkeypatch: pytest.MonkeyPatch
+    longest: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """∇CE = 3, g = 10, w_t = w = 0.1, α_k = 0.2: 3 − 10 − 0.02, clipped or not, + 0.02."""
 
@@ -95,3 +100,14 @@ def test_the_official_variant_clips_all_but_the_quadratic_term(
     algorithm = FedDyn(alpha=0.1, variant="official", clip=longest)
     g = algorithm.gradient(None, vector(0.1), None, context(vector(0.1), vector(10)))  # type: ignore[arg-type]
     close(g.flat, expected)
+
+
+def test_the_lineage_clips_the_whole_gradient_if_asked() -> None:
+    f, data = toy_model(), toy_shard()
+    w = f.weights()
+    there, batch = 1.5 * w, next(LocalPlan().batches(data, Stream(0)))
+    ctx = Context(Weights(w), Client(w.zeros()), data.counts, Round(1, 9, 2, 20))
+    free = FedDyn(alpha=5.0).gradient(f, there, batch, ctx)
+    assert free.norm() > 1
+    bound = FedDyn(alpha=5.0, clip=1.0).gradient(f, there, batch, ctx)
+    close(bound.flat, *(free / free.norm()).flat.tolist())

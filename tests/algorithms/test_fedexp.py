@@ -5,7 +5,7 @@ from fedadb.algorithms.fedexp import FedExP
 from fedadb.core.algorithm import Reply, Round, average
 from tests.algorithms.scalar import close, reply, vector
 
-ROUND = Round(1, 9, 20)
+ROUND = Round(1, 9, 20, 40)
 
 
 def step(algorithm: FedExP, *replies: Reply, at: Round = ROUND) -> float:
@@ -36,7 +36,7 @@ def test_a_large_epsilon_is_fedavg_and_none_at_all_is_safe() -> None:
 
 def test_epsilon_falls_with_the_square_of_the_learning_rate() -> None:
     replies = [reply(5, *torch.eye(6)[k].tolist()) for k in range(6)]
-    late = Round(11, 20, 20, lr_decay=0.9)
+    late = Round(11, 20, 20, 40, lr_decay=0.9)
     smaller = [r._replace(w=0.9**10 * r.w) for r in replies]
     early_step = step(FedExP(eps=1e-2), *replies)
     assert step(FedExP(eps=1e-2), *smaller, at=late) == pytest.approx(early_step)

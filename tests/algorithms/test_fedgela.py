@@ -38,7 +38,7 @@ def test_the_classifier_is_a_constant_of_the_model() -> None:
     assert f.weights().flat.numel() == 16 * 8 + 8 + 2 * 8
     before = f.constants()["heads.head.M"].clone()
     Learner(FedGELA(), f, LocalPlan(3, 8, lr=0.1)).train(
-        toy_shard(), Weights(f.weights()), (), Round(1, 1, 1), Stream(0)
+        toy_shard(), Weights(f.weights()), (), Round(1, 1, 1, 40), Stream(0)
     )
     assert torch.equal(f.constants()["heads.head.M"], before)
 
@@ -58,7 +58,7 @@ def test_a_missing_class_has_no_say_and_a_uniform_client_no_scale() -> None:
     (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(scaled, batch.y), z)
     assert g[:, 2].abs().max() == 0
     uniform = FedGELA(temperature=1.0).loss(
-        f, w, batch, Context(Weights(w), (), torch.tensor([4, 4, 4]), Round(1, 1, 1))
+        f, w, batch, Context(Weights(w), (), torch.tensor([4, 4, 4]), Round(1, 1, 1, 40))
     )
     torch.testing.assert_close(uniform, FedAvg().loss(f, w, batch, None))  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ def test_gradients_are_clipped() -> None:
     f, data = model(FedGELA(temperature=1e-3)), toy_shard(12)
     w = f.weights()
     batch = Batch(data.transform.plain(data.examples.x), data.examples.y)
-    ctx = Context(Weights(w), (), data.counts, Round(1, 1, 1))
+    ctx = Context(Weights(w), (), data.counts, Round(1, 1, 1, 40))
     free = FedGELA(temperature=1e-3, clip=None).gradient(f, w, batch, ctx)
     short = FedGELA(temperature=1e-3, clip=0.5).gradient(f, w, batch, ctx)
     assert free.norm() > 1

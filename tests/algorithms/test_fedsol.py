@@ -30,7 +30,7 @@ def test_the_first_step_of_a_round_is_fedavgs(adaptive: bool) -> None:
     f, data = toy_model(), toy_shard()
     w = f.weights()
     batch = next(LocalPlan(1, 8).batches(data, Stream(0)))
-    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4))
+    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40))
     ours = FedSOL(adaptive=adaptive).gradient(f, w, batch, ctx)
     assert torch.equal(ours.flat, FedAvg().gradient(f, w, batch, ctx).flat)
 

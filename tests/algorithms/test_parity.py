@@ -94,7 +94,7 @@ def test_local_training_is_the_naive_loop(
         g = Vector(0.01 * torch.randn_like(w.flat), w.layout)
     memory = DynClient(g) if isinstance(algorithm, FedDyn) else ()
     reply, remembered = Learner(algorithm, f, PLAN).train(
-        data, Weights(w), memory, Round(1, 3, 4), Stream(0)
+        data, Weights(w), memory, Round(1, 3, 4, 40), Stream(0)
     )
     client = naive.Client(forward, double(w), data.counts.tolist(), double(g))
     batches = [(x.double(), y) for x, y in PLAN.batches(data, Stream(0))]
@@ -114,7 +114,8 @@ def test_the_fixed_variant_of_fedsol_is_the_naive_loop_once_it_has_a_direction()
     batch = next(PLAN.batches(data, Stream(0)))
     with Stream(3).seeded():
         there = w + Vector(0.1 * torch.randn_like(w.flat), w.layout)
-    ours = algorithm.gradient(f, there, batch, Context(Weights(w), (), data.counts, Round(1, 3, 4)))
+    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40))
+    ours = algorithm.gradient(f, there, batch, ctx)
     client = naive.Client(forward, double(w), data.counts.tolist())
     theirs = naive.fedsol(client, double(there), (batch.x.double(), batch.y), 0.5, adaptive=False)
     assert difference(ours, theirs) < 1e-5
@@ -142,7 +143,7 @@ def test_fedgela_is_the_naive_loop() -> None:
         return h, torch.stack(columns, dim=1)
 
     plan = LocalPlan(epochs=2, batch_size=12, lr=0.01, lr_decay=1)
-    reply, _ = Learner(algorithm, f, plan).train(few, Weights(w), (), Round(1, 3, 4), Stream(0))
+    reply, _ = Learner(algorithm, f, plan).train(few, Weights(w), (), Round(1, 3, 4, 40), Stream(0))
     client = naive.Client(scaled, double(w), data.counts.tolist())
     batches = [(x.double(), y) for x, y in plan.batches(few, Stream(0))]
     expected = naive.train(client, naive.fedavg, batches, 0.01, 0.9, 1e-5)

@@ -13,7 +13,7 @@ from tests.engine.test_federate import Counting
 
 
 def snapshot(t: int) -> Snapshot[Weights]:
-    return Snapshot(Round(t, 9, 50), Weights(toy_model().weights()))
+    return Snapshot(Round(t, 9, 50, 40), Weights(toy_model().weights()))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def saved(tmp_path: Path) -> Path:
 def test_what_is_saved_comes_back(saved: Path) -> None:
     w = toy_model().weights()
     found, versions = checkpoint.load(saved, Counting(), 0 * w, "data")
-    assert found.round == Round(7, 9, 50)
+    assert found.round == Round(7, 9, 50, 40)
     assert torch.equal(found.server.w.flat, w.flat)
     assert versions == {3: 2, 40: 1}
 

@@ -48,7 +48,7 @@ def shards(n: int = 4) -> list[Shard]:
 
 
 def start(f: Model, rounds: int) -> Snapshot[Weights]:
-    return Snapshot(Round(0, rounds, 4), Weights(f.weights()))
+    return Snapshot(Round(0, rounds, 4, 40), Weights(f.weights()))
 
 
 def test_rounds_are_counted_and_clients_are_those_chosen() -> None:
@@ -58,7 +58,7 @@ def test_rounds_are_counted_and_clients_are_those_chosen() -> None:
     seen = list(
         federate(FedAvg(), f, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3))
     )
-    assert [s.round for s in seen] == [Round(t, 3, 4) for t in (1, 2, 3)]
+    assert [s.round for s in seen] == [Round(t, 3, 4, 40) for t in (1, 2, 3)]
     assert [s.clients for s in seen] == list(chosen.values())
     assert [len(s.replies) for s in seen] == [2, 1, 2]
 
@@ -80,7 +80,7 @@ def test_going_on_from_a_snapshot_is_the_same_as_not_stopping() -> None:
 def test_the_order_in_which_clients_run_does_not_matter() -> None:
     f = toy_model()
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(2, 3)), shards(), Stream(0))
-    sent, now = Weights(f.weights()), Round(1, 1, 4)
+    sent, now = Weights(f.weights()), Round(1, 1, 4, 40)
     forwards = cohort(sent, [0, 1, 2], now)
     backwards = cohort(sent, [2, 1, 0], now)
     for a, b in zip(forwards, backwards[::-1], strict=True):
@@ -110,7 +110,7 @@ def test_a_client_that_fails_is_named() -> None:
     broken = [Shard(s.examples, s.rows + 1000, 3, s.transform) for s in shards()]
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), broken, Stream(0))
     with pytest.raises(IndexError) as caught:
-        cohort(Weights(f.weights()), [1], Round(7, 9, 4))
+        cohort(Weights(f.weights()), [1], Round(7, 9, 4, 40))
     assert caught.value.__notes__ == ["This was client 1 in round 7."]
 
 
@@ -120,6 +120,6 @@ def test_shards_that_cannot_train_are_named() -> None:
     beyond = Shard(whole.examples, torch.arange(8), 3, whole.transform)
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), [empty, beyond], Stream(0))
     with pytest.raises(BadInput, match="client 0 in round 7: it has no rows"):
-        cohort(Weights(f.weights()), [0], Round(7, 9, 2))
+        cohort(Weights(f.weights()), [0], Round(7, 9, 2, 40))
     with pytest.raises(BadInput, match="client 1 in round 7: it has a row of class 3"):
-        cohort(Weights(f.weights()), [1], Round(7, 9, 2))
+        cohort(Weights(f.weights()), [1], Round(7, 9, 2, 40))

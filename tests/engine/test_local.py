@@ -15,7 +15,7 @@ def test_local_training_is_torch_optim_sgd(momentum: float, weight_decay: float)
     f, data = toy_model(), toy_shard(rows=22)
     plan = LocalPlan(3, 5, lr=0.1, lr_decay=0.5, momentum=momentum, weight_decay=weight_decay)
     w = f.weights()
-    reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(w), (), Round(2, 9, 1), Stream(4))
+    reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(w), (), Round(2, 9, 1, 40), Stream(4))
 
     module = f.module
     optimiser = torch.optim.SGD(
@@ -34,7 +34,7 @@ def test_training_changes_nothing_that_was_sent() -> None:
     w = f.weights()
     before = w.flat.clone()
     learner = Learner(FedAvg(), f, LocalPlan(1, 5))
-    first, _ = learner.train(data, Weights(w), (), Round(1, 1, 1), Stream(0))
-    second, _ = learner.train(data, Weights(w), (), Round(1, 1, 1), Stream(0))
+    first, _ = learner.train(data, Weights(w), (), Round(1, 1, 1, 40), Stream(0))
+    second, _ = learner.train(data, Weights(w), (), Round(1, 1, 1, 40), Stream(0))
     assert torch.equal(w.flat, before)
     assert torch.equal(first.w.flat, second.w.flat)  # no momentum is carried over

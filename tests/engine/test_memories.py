@@ -1,7 +1,9 @@
 from pathlib import Path
 
+import pytest
 import torch
 
+from fedadb.core.errors import Fault
 from fedadb.engine.memories import HELD, Memories
 from tests.conftest import toy_model
 from tests.engine.test_federate import Tally
@@ -44,3 +46,17 @@ def test_nothing_to_remember_is_not_written(tmp_path: Path) -> None:
     assert 3 not in stateless
     stateless.prune()
     assert not (tmp_path / "m").exists()
+
+
+def test_a_lost_or_damaged_memory_is_named(tmp_path: Path) -> None:
+    kept = memories(tmp_path / "m", {})
+    kept[7] = Tally(torch.tensor(1))
+    (path,) = (tmp_path / "m").iterdir()
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:-1] + b"x", b""):
+        path.write_bytes(content)
+        with pytest.raises(Fault, match=r"client-7-1\.safetensors is damaged .* client 7 cannot"):
+            memories(tmp_path / "m", kept.versions)[7]
+    path.unlink()
+    with pytest.raises(Fault, match=r"client-7-1\.safetensors is missing; .* to start over"):
+        memories(tmp_path / "m", kept.versions)[7]

@@ -15,10 +15,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 import fedadb
+from fedadb.algorithms.fedadb import FedADB
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Context
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.model import Model
+from fedadb.core.vector import Vector
 from fedadb.engine import files, record, tensorfile
 from fedadb.experiment import config, directory
 from fedadb.experiment import run as runs
@@ -392,3 +398,19 @@ def test_by_default_a_run_is_named_by_what_is_run(
     assert directory.default_directory(SMALL).parent == Path("runs")
     own = Experiment.read({"dataset": "npz:/some/where/x.npz", "rounds": 4})
     assert os.sep not in directory.default_directory(own).name
+
+
+class FallsApart(FedAvg):
+    """Its clients diverge in round 3."""
+
+    def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[Any, Any]) -> Tensor:
+        return super().loss(f, w, batch, ctx) * (torch.inf if ctx.round.t == 3 else 1)
+
+
+def test_what_was_done_before_a_divergence_is_kept(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time from the checkpoint of round 2, to the same end
+        with pytest.raises(Fault, match=r"FallsApart: client \d+ diverged in round 3"):
+            runs.run(Experiment(rounds=4, algorithm=FallsApart()), tmp_path)
+        assert [r["round"] for r in record.read(tmp_path / "rounds.jsonl")] == [1, 2]
+    with pytest.raises(Fault, match="FedADB: the server in round 1: the anchors are not finite"):
+        runs.run(Experiment(rounds=4, algorithm=FedADB(sigma=1e39)), tmp_path / "adb")

@@ -78,13 +78,13 @@ class FedADB(Algorithm[Weights, Sent]):
     # server: class anchor generation (CAG)
 
     def broadcast(self, s: Weights, f: Model, rng: Stream) -> Sent:
-        classes = torch.arange(f.classes if self.generate else 0)
-        c = classes.repeat_interleave(self.anchors_per_class).to(s.w.flat.device)
-        x = self.sigma * torch.randn(len(c), *f.domain.shape, generator=rng.generator())
-        x = x.to(s.w.flat.device)
         if not self.generate:
-            return Sent(s.w, Anchors(x, c, x.new_zeros(0)), x.new_ones(()))
-        anchors = self.optimise(f, s.w, x, c)
+            nothing = s.w.flat.new_zeros(0)
+            none = Anchors(nothing.view(0, *f.domain.shape), nothing.long(), nothing)
+            return Sent(s.w, none, s.w.flat.new_ones(()))  # τ = 1
+        c = torch.arange(f.classes).repeat_interleave(self.anchors_per_class)
+        x = self.sigma * torch.randn(len(c), *f.domain.shape, generator=rng.generator())
+        anchors = self.optimise(f, s.w, x.to(s.w.flat.device), c.to(s.w.flat.device))
         return Sent(s.w, anchors, anchors.confidence.mean())  # Eq. (5)
 
     def optimise(self, f: Model, w: Vector, x: Tensor, c: Tensor) -> Anchors:
@@ -130,7 +130,7 @@ class FedADB(Algorithm[Weights, Sent]):
             anchors = Anchors(*(part[missing] for part in anchors))
         generator = rng.at("balanced").generator()
         sizes = plan.sizes(len(data))
-        balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, f.classes, generator)
+        balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, generator)
         for (rows, copies), local in zip(balance, plan.batches(data, rng), strict=True):
             real = data.batch(rows.to(data.rows.device), generator)
             yield Dual(self.mix(f, real, anchors, copies.to(data.rows.device)), local)

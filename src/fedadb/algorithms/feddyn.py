@@ -31,14 +31,15 @@ class Client(NamedTuple):
 class FedDyn(Algorithm[Server, Weights, Client]):
     """A linear and a proximal term that make the clients' stationary points agree.
 
-    At α = 0 it is FedAvg, in the variant of the lineage: no terms and no h.
+    At α = 0 there are no terms and no h: the lineage's variant is FedAvg then.
     """
 
     alpha: Annotated[float, Ge(0)] = 0.1  # α; 0.01 in the authors' example
     # The code that the paper builds on, or the authors': α scaled to each client's share of the
     # rows, a uniform mean, gradients clipped, and the mean evaluated in place of w.
     variant: Literal["lineage", "official"] = "lineage"
-    clip: Annotated[float, Gt(0)] = 10.0  # largest norm of a gradient, in the official variant
+    # The largest norm of a gradient; None: 10 in the official variant, none in the lineage's.
+    clip: Annotated[float, Gt(0)] | None = None
 
     def init(self, w: Vector) -> Server:
         return Server(w, w.zeros(), w)
@@ -62,11 +63,12 @@ class FedDyn(Algorithm[Server, Weights, Client]):
 
     def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights, Client]) -> Vector:
         if self.variant == "lineage":
-            return gradient(lambda v: self.loss(f, v, batch, ctx), w)
+            g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
+            return g if self.clip is None else clip(g, self.clip)
         # There the quadratic term is weight decay, which is not clipped.
         alpha = self.client_alpha(ctx)
         g = gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), w)
-        return clip(g - ctx.memory.g - alpha * ctx.sent.w, self.clip) + alpha * w
+        return clip(g - ctx.memory.g - alpha * ctx.sent.w, self.clip or 10.0) + alpha * w
 
     def remember(self, w: Vector, ctx: Context[Weights, Client]) -> Client:
         return Client(ctx.memory.g - self.client_alpha(ctx) * (w - ctx.sent.w))

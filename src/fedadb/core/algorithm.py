@@ -35,7 +35,7 @@ class Round(NamedTuple):
     t: int  # 1, 2, …, T
     total: int  # T
     clients: int  # K: all of them, not only those of this round
-    examples: int = 0  # N: the rows of all of them
+    examples: int  # N: the rows of all of them
     lr_decay: float = 1.0  # what the learning rate is multiplied by after each round
 
     @property

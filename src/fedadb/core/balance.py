@@ -14,15 +14,11 @@ class Picks(NamedTuple):
     copies: Tensor  # how often each anchor is in the batch
 
 
-def quotas(size: int, classes: Tensor, total: int, rng: Generator) -> Tensor:
-    """How many of each of `total` classes: an equal share of the size, one more for some.
-
-    Only the classes named share; the ones that get one more are drawn without replacement.
-    """
-    share, rest = divmod(size, len(classes))
-    quota = torch.zeros(total, dtype=torch.long)
-    quota[classes] = share
-    quota[classes[torch.randperm(len(classes), generator=rng)[:rest]]] += 1
+def quotas(size: int, classes: int, rng: Generator) -> Tensor:
+    """How many of each class: an equal share of the size, and one more for some, drawn."""
+    share, rest = divmod(size, classes)
+    quota = torch.full((classes,), share)
+    quota[torch.randperm(classes, generator=rng)[:rest]] += 1
     return quota
 
 
@@ -34,7 +30,7 @@ def queue(pool: Tensor, length: int, rng: Generator) -> Tensor:
 
 
 def balanced(
-    labels: Tensor, anchors: Tensor, sizes: Sequence[int], total: int, rng: Generator
+    labels: Tensor, anchors: Tensor, sizes: Sequence[int], rng: Generator
 ) -> Iterator[Picks]:
     """A batch of each size in which the classes' counts differ by at most one.
 
@@ -43,13 +39,13 @@ def balanced(
     """
     n = len(labels)
     members = torch.cat([labels, anchors])  # row i is member i, anchor j is member n + j
-    classes = torch.nonzero(torch.bincount(members, minlength=total)).flatten()
-    quota = torch.stack([quotas(size, classes, total, rng) for size in sizes])  # steps × classes
-    picked = torch.cat([
-        queue(torch.nonzero(members == c).flatten(), int(quota[:, c].sum()), rng) for c in classes
-    ])  # fmt: skip
-    step = torch.cat([torch.arange(len(sizes)).repeat_interleave(quota[:, c]) for c in classes])
-    picked = picked[step.argsort(stable=True)]
-    for batch in torch.split(picked, list(sizes)):
+    pools = [torch.nonzero(members == c).flatten() for c in torch.unique(members)]
+    quota = torch.stack([quotas(size, len(pools), rng) for size in sizes], dim=1)  # classes × steps
+    queues = [
+        torch.split(queue(pool, int(lengths.sum()), rng), lengths.tolist())
+        for pool, lengths in zip(pools, quota, strict=True)
+    ]
+    for parts in zip(*queues, strict=True):
+        batch = torch.cat(parts)
         rows = batch[batch < n]
         yield Picks(rows, torch.bincount(batch[batch >= n] - n, minlength=len(anchors)))

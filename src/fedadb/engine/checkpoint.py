@@ -27,7 +27,7 @@ def load(
     path: Path, algorithm: Algorithm[S, Any, Any], w: Vector, data: str
 ) -> tuple[Snapshot[S], dict[int, int]]:
     """What `save` wrote, for this algorithm, a model with weights like w, and these data."""
-    tensors, about = read_tensors(path)
+    tensors, about = read_tensors(path, "delete it to start over")
     if about["data"] != data:
         raise Fault(f"{path} was made on other data: they have changed since; choose another --out")
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import Algorithm, B, C, Reply, Round, S
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -36,15 +36,17 @@ def federate(
     start: Snapshot[S],
 ) -> Iterator[Snapshot[S]]:
     """The rounds after `start`; `choose(t)` names the clients of round t."""
-    s = start.server
+    s, name = start.server, type(algorithm).__name__
     for t in range(start.round.t + 1, start.round.total + 1):
         round = start.round._replace(t=t)
         began = time.perf_counter()
-        sent = algorithm.broadcast(s, f, rng.at("server", t))
+        try:
+            sent = algorithm.broadcast(s, f, rng.at("server", t))
+        except (BadInput, Fault) as error:
+            raise type(error)(f"{name}: the server in round {t}: {error}") from error
         broadcast_seconds = time.perf_counter() - began
         clients = choose(t)
         replies = cohort(sent, clients, round)
-        name = type(algorithm).__name__
         for k, reply in zip(clients, replies, strict=True):
             _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
         s = algorithm.aggregate(s, replies, round)

@@ -30,7 +30,8 @@ class Memories(MutableMapping[int, C], Generic[C]):
 
     def __getitem__(self, k: int) -> C:
         if k not in self._held:
-            tensors, _ = read_tensors(self._path(k, self.versions[k]))
+            remedy = f"client {k} cannot go on without it; delete the run's directory to start over"
+            tensors, _ = read_tensors(self._path(k, self.versions[k]), remedy)
             on_device = {name: tensor.to(self._w.flat.device) for name, tensor in tensors.items()}
             self._hold(k, unpack(self._kind, on_device, self._w.layout))
         self._held.move_to_end(k)

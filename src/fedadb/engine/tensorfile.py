@@ -23,18 +23,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     write_whole(path, safetensors.torch.save(own, metadata=metadata))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote, or a Fault if anything in it has changed."""
+def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What `write_tensors` wrote; a Fault with the remedy if anything in it has changed."""
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
-        raise Fault(f"{path} is missing, and the run cannot go on without it") from error
+        raise Fault(f"{path} is missing; {remedy}") from error
     except (SafetensorError, ValueError) as error:
-        raise Fault(f"{path} is damaged ({error}); delete it to start over") from error
+        raise Fault(f"{path} is damaged ({error}); {remedy}") from error
     if about.pop("sha256", None) != _digest(tensors, about):
-        raise Fault(f"{path} is damaged (its checksum is wrong); delete it to start over")
+        raise Fault(f"{path} is damaged (its checksum is wrong); {remedy}")
     return tensors, about
 
 

@@ -85,7 +85,7 @@ def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
 
 def _finished(experiment: Experiment, out: Path) -> list[Record]:
     """The records of a run that has ended, if it is whole."""
-    read_tensors(out / MODEL)
+    read_tensors(out / MODEL, "delete it, and the same command makes it anew")
     records = record.read(out / ROUNDS)
     if len(records) != experiment.rounds:
         raise Fault(
