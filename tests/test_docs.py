@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
-from fedadb.experiment import config
+from fedadb.experiment import config, tables
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -66,6 +67,14 @@ def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
 
 def test_every_algorithm_has_a_page() -> None:
     assert {p.stem for p in (ROOT / "docs" / "algorithms").glob("*.md")} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"fedadb"}))
+def test_every_option_of_a_method_is_on_its_page_with_its_default(name: str) -> None:
+    page = (ROOT / "docs" / "algorithms" / f"{name}.md").read_text()
+    for option, default in tables.write(ALGORITHMS[name]()).items():
+        toml = tomli_w.dumps({option: default}).strip()
+        assert f"`{toml}`" in page
 
 
 def test_every_option_of_fedadb_is_documented() -> None:

@@ -56,4 +56,7 @@ def federate(
 
 def _require_finite(w: Vector, otherwise: str) -> None:
     if not w.flat.isfinite().all():
-        raise Fault(f"{otherwise}: its weights are no longer finite; a lower local.lr may help")
+        raise Fault(
+            f"{otherwise}: its weights are no longer finite; a lower local.lr or milder settings "
+            "of the algorithm may help"
+        )

@@ -4,7 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
 from annotated_types import Ge, Gt, Le
@@ -88,9 +88,21 @@ def _dataset(given: Any) -> Any:
 
 
 class Experiment(BaseModel):
-    """What is trained, on what, by whom and how. Reads from and writes to TOML."""
+    """What is trained, on what, by whom and how. Reads from and writes to TOML.
+
+    Wrong input raises BadInput. What is not given follows from the dataset; a LocalPlan or a
+    Federation, unlike a table, is whole and taken as it is.
+    """
 
     model_config = tables.STRICT
+
+    if not TYPE_CHECKING:  # where pydantic's plugin knows the arguments better
+
+        def __init__(self, **given: Any) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise BadInput(tables.explain(error, "", Experiment)) from error
 
     dataset: Annotated[str, BeforeValidator(_dataset)] = "digits"
     model: Annotated[
@@ -117,11 +129,8 @@ class Experiment(BaseModel):
 
     @staticmethod
     def read(given: dict[str, Any]) -> "Experiment":
-        """From a table, as in the TOML file; wrong input is a BadInput of one sentence."""
-        try:
-            return Experiment(**given)
-        except ValidationError as error:
-            raise BadInput(tables.explain(error, "", Experiment)) from error
+        """From a table, as in the TOML file."""
+        return Experiment(**given)
 
     def table(self) -> dict[str, Any]:
         """Every setting, in the form that `read` takes."""
@@ -175,7 +184,8 @@ def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = _number(text) or text.strip()  # a word needs no quotes on the command line
+        number = _number(text)
+        value = text.strip() if number is None else number  # a word needs no quotes here
     *sections, last = key.strip().split(".")
     change: dict[str, Any] = {last: value}
     for section in reversed(sections):

@@ -8,6 +8,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-silo": {"clients": 20, "participation": 0.2},
 }
 
+# Tables with a name, which alone is short for them: `model = "lenet"`.
+NAMED = ("model", "partition", "algorithm")
+
 SMALL: dict[str, Any] = {"clients": 10, "participation": 0.5, "partition": {"alpha": 0.5}}
 
 DEFAULTS: dict[str, Any] = {
@@ -33,7 +36,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     "pneumoniamnist": {"federation": SMALL},
     "retinamnist": {"federation": SMALL},
     "cifar10": {"model": "resnet18"},
+    "cifar100": {"model": "resnet18"},
+    "cinic10": {"model": "resnet18"},
+    "svhn": {"model": "resnet18"},
     "pathmnist": {"model": "resnet18"},
+    "pacs": {
+        "model": "inception",
+        "rounds": 300,
+        "federation": {"scenario": "cross-silo", "partition": "domains"},
+    },
 }
 
 
@@ -48,10 +59,11 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
-        if isinstance(under, Mapping) and "name" in under and isinstance(value, str):
-            value = {"name": value}  # `model = "lenet"` is short for a table with a name
+        if key in NAMED:
+            under, value = ({"name": v} if isinstance(v, str) else v for v in (under, value))
         if isinstance(under, Mapping) and isinstance(value, Mapping):
-            another = "name" in value and value["name"] != under.get("name")
+            both = "name" in under and "name" in value
+            another = both and under["name"] != value["name"]
             value = dict(value) if another else merge(under, value)
         merged[key] = value
     return merged

@@ -13,6 +13,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from fedadb.core.errors import BadInput
 
 T = TypeVar("T")
+PLAIN = {  # what pydantic says, and what people do
+    "a valid integer": "a whole number",
+    "a valid tuple": "a list, such as [1, 5]",
+    "a valid boolean": "true or false",
+    "a valid number": "a number",
+    "a valid string": "text",
+}
 STRICT = ConfigDict(
     strict=True, extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True
 )
@@ -24,14 +31,18 @@ def read(cls: type[T], given: Any, path: str) -> T:
         given = fields_of(given)
     if not isinstance(given, Mapping):
         raise BadInput(f"{path} = {given!r}: must be a table")
-    # TOML has arrays where Python has tuples.
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    # TOML has arrays where Python has tuples, and no None.
+    plain = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    values = {key: None if v == "none" else v for key, v in plain.items()}
     checker = _checker(cls)
     try:
         checked = checker.model_validate(values)
     except ValidationError as error:
         raise BadInput(explain(error, path, checker)) from error
-    return cls(**{name: getattr(checked, name) for name in checker.model_fields})
+    try:
+        return cls(**{name: getattr(checked, name) for name in checker.model_fields})
+    except TypeError as error:  # a class of one's own that lacks a hook
+        raise BadInput(f"{path}: {error}") from error
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -57,9 +68,9 @@ def named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
 
 
 def write(value: Any) -> dict[str, Any]:
-    """The dataclass as a table of TOML: arrays for tuples, and nothing for None."""
+    """The dataclass as a table of TOML: arrays for tuples, and "none" for None."""
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in fields_of(value).items()}
-    return {key: v for key, v in plain.items() if v is not None}
+    return {key: "none" if v is None else v for key, v in plain.items()}
 
 
 def write_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]:
@@ -74,7 +85,7 @@ def write_named(registry: Mapping[str, type[Any]], value: Any) -> dict[str, Any]
 
 def near(name: Any, known: Iterable[str]) -> str:
     """What may have been meant, and what there is."""
-    close = difflib.get_close_matches(str(name), list(known), n=3)
+    close = difflib.get_close_matches(str(name).lower(), list(known), n=3)
     hint = f"did you mean {' or '.join(close)}? There is" if close else "there is"
     return f"{hint} {', '.join(known) or 'none'}"
 
@@ -90,9 +101,9 @@ def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
         return f"{key} is not a key; {near(first['loc'][-1], model.model_fields)}"
     if first["type"] == "missing":
         return f"{key} is missing"
-    message = (
-        first["msg"].replace("Input should be", "must be").replace("valid integer", "whole number")
-    )
+    message = first["msg"].replace("Input should be", "must be")
+    for jargon, plain in PLAIN.items():
+        message = message.replace(jargon, plain)
     return f"{key} = {first['input']!r}: {message}"
 
 
