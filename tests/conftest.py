@@ -15,6 +15,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is decoded is kept in the test's own directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+
+
 @pytest.fixture
 def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data directory."""

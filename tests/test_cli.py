@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedadb import cli
-from tests.datasets.test_datasets import pixels, write_images
+from tests.datasets.official import pixels, write_cifar10, write_images, write_medmnist
 
 pytestmark = pytest.mark.integration
 
@@ -159,12 +159,41 @@ def test_wrong_data_of_ones_own_are_one_sentence_and_exit_2(
 
 
 def test_the_datasets_are_listed(no_data: Path) -> None:
-    (no_data / "cifar-10-batches-bin").mkdir()
+    write_cifar10(no_data / "cifar-10-batches-bin")
     result = CliRunner().invoke(cli.app, ["data", "list"])
     assert result.exit_code == 0
-    assert re.search(r"cifar10 +│ 10 +│ cifar-10-batches-bin", result.output)
-    assert re.search(r"organamnist +│ 11 +│ no", result.output)
+    assert re.search(r"cifar10 +10 3×32×32 +50000 10000 170 unstated +by hand", result.output)
+    assert re.search(r"svhn +10 3×32×32 +73257 26032 246 non-commercial +no", result.output)
     assert str(no_data) in result.output.replace("\n", "")
+
+
+def test_a_check_tells_what_is_wrong(
+    no_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "check", "breastmnist"]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "`fedadb data fetch breastmnist`" in err
+    write_medmnist(no_data / "medmnist/breastmnist.npz", 2)
+    code, out, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.count("\n")) == (1, 1)
+    assert re.search(r"rows to train +624 +50 +WRONG", out)
+    assert "not as published: MD5 of breastmnist.npz, rows to train, rows to test" in err
+
+
+def test_a_partition_is_shown_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "new" / "who.png"
+    words = ["partition", "--set", "federation.partition=shards", "--out", str(picture)]
+    code, out, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert re.search(r"classes +2\.0 +2\.0 +2\.0 +2\.0", out)
+    assert re.search(r"missing-class rate γ +0\.800 +0\.800 +0\.800", out)
+    with Image.open(picture) as drawn:
+        assert min(drawn.size) > 400
+    code, _, err = invoke("partition", "--out", "who.doc", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (2, "fedadb: --out 'who.doc': must end in .png, .pdf or .svg\n")
 
 
 def test_fetching_what_is_not_there_to_fetch(

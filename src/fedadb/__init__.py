@@ -9,8 +9,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedadb.algorithms.fedacg import FedACG as FedACG
     from fedadb.algorithms.fedadb import FedADB as FedADB
+    from fedadb.algorithms.fedasam import FedASAM as FedASAM
     from fedadb.algorithms.fedavg import FedAvg as FedAvg
+    from fedadb.algorithms.feddecorr import FedDecorr as FedDecorr
+    from fedadb.algorithms.feddyn import FedDyn as FedDyn
+    from fedadb.algorithms.fedexp import FedExP as FedExP
+    from fedadb.algorithms.fedgela import FedGELA as FedGELA
+    from fedadb.algorithms.fedlmd import FedLMD as FedLMD
+    from fedadb.algorithms.fedntd import FedNTD as FedNTD
+    from fedadb.algorithms.fedprox import FedProx as FedProx
+    from fedadb.algorithms.fedsol import FedSOL as FedSOL
     from fedadb.core.algorithm import Algorithm as Algorithm
     from fedadb.core.algorithm import Context as Context
     from fedadb.core.algorithm import Reply as Reply
@@ -43,13 +53,26 @@ if TYPE_CHECKING:
     from fedadb.models.lenet import LeNet as LeNet
     from fedadb.models.resnet import ResNet18 as ResNet18
     from fedadb.partition.dirichlet import Dirichlet as Dirichlet
+    from fedadb.partition.domains import ByDomain as ByDomain
+    from fedadb.partition.file import File as File
     from fedadb.partition.iid import Iid as Iid
+    from fedadb.partition.shards import Shards as Shards
 
 __version__ = version("fedadb")
 
 _HOMES = {
+    "algorithms.fedacg": "FedACG",
     "algorithms.fedadb": "FedADB",
+    "algorithms.fedasam": "FedASAM",
     "algorithms.fedavg": "FedAvg",
+    "algorithms.feddecorr": "FedDecorr",
+    "algorithms.feddyn": "FedDyn",
+    "algorithms.fedexp": "FedExP",
+    "algorithms.fedgela": "FedGELA",
+    "algorithms.fedlmd": "FedLMD",
+    "algorithms.fedntd": "FedNTD",
+    "algorithms.fedprox": "FedProx",
+    "algorithms.fedsol": "FedSOL",
     "core.algorithm": "Algorithm Context Reply Round Weights average",
     "core.data": "Batch Examples LocalPlan Shard",
     "core.errors": "BadInput Fault",
@@ -67,7 +90,10 @@ _HOMES = {
     "models.lenet": "LeNet",
     "models.resnet": "ResNet18",
     "partition.dirichlet": "Dirichlet",
+    "partition.domains": "ByDomain",
+    "partition.file": "File",
     "partition.iid": "Iid",
+    "partition.shards": "Shards",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -1,7 +1,8 @@
-"""What one sees while federations train, and when they have."""
+"""What one sees of federations: before they train, while they do, and when they have."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from statistics import mean, median
 
 from rich import box
 from rich.console import Console
@@ -75,3 +76,23 @@ def summary(histories: Mapping[str, History]) -> Table:
             f"{seconds:.2f}",
         )
     return table
+
+
+def holdings(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[Table, Table]:
+    """Who holds what: over the clients, and class by class."""
+    rows = [sum(held) for held in counts]
+    present = [sum(n > 0 for n in held) for held in counts]
+    missing = [1 - n / len(classes) for n in present]
+    clients = Table(f"{len(counts)} clients", "min", "median", "mean", "max", box=box.SIMPLE)
+    for name, values, digits in (
+        ("rows", rows, 0),
+        ("classes", present, 1),
+        ("missing-class rate γ", missing, 3),
+    ):
+        numbers = (min(values), median(values), mean(values), max(values))
+        clients.add_row(name, *(f"{number:.{digits}f}" for number in numbers))
+    by_class = Table("class", "rows", "clients that hold it", box=box.SIMPLE)
+    for c, name in enumerate(classes):
+        of_class = [held[c] for held in counts]
+        by_class.add_row(escape(name), str(sum(of_class)), str(sum(n > 0 for n in of_class)))
+    return clients, by_class

@@ -1,53 +1,37 @@
-"""Loaders, on small files in the official formats that are made here."""
+"""Loaders, on small files in the official formats and on real data where there are any."""
 
-import hashlib
 import os
-import tarfile
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 import torch
 from PIL import Image
 
 from fedadb import datasets
-from fedadb.core.errors import BadInput, Fault
-from fedadb.datasets import SOURCES
-from fedadb.datasets.source import Source
-
-RNG = np.random.default_rng(0)
-
-
-def pixels(*shape: int) -> Any:
-    return RNG.integers(256, size=shape, dtype=np.uint8)
-
-
-def write_medmnist(path: Path, classes: int, *channels: int, **changes: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {}
-    for part, n in (("train", 40), ("val", 10), ("test", 20)):
-        arrays[f"{part}_images"] = pixels(n, 28, 28, *channels)
-        arrays[f"{part}_labels"] = (np.arange(n) % classes).astype(np.uint8)[:, None]
-    np.savez(path, **{k: v for k, v in (arrays | changes).items() if v is not None})
-
-
-def write_cifar(folder: Path, rows: int = 20) -> None:
-    folder.mkdir(parents=True)
-    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-        labels = (np.arange(rows) % 10).astype(np.uint8)[:, None]
-        (folder / f"{name}.bin").write_bytes(np.hstack([labels, pixels(rows, 3072)]).tobytes())
-
-
-def write_images(folder: Path, n: int, mode: str = "RGB", size: tuple[int, int] = (32, 30)) -> None:
-    folder.mkdir(parents=True)
-    for i in range(n):
-        Image.new(mode, size, i * 20).save(folder / f"{i}.png")
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Round, Weights
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput
+from fedadb.core.model import assemble
+from fedadb.core.stream import Stream
+from fedadb.datasets import SOURCES, pacs
+from fedadb.engine.evaluate import evaluate, mixed
+from fedadb.engine.local import Learner
+from fedadb.models.lenet import LeNet
+from tests.datasets.official import (
+    pixels,
+    write_cifar10,
+    write_cifar100,
+    write_cinic,
+    write_images,
+    write_medmnist,
+    write_mnist,
+    write_pacs,
+    write_svhn,
+)
 
 
 def test_digits_need_nothing() -> None:
@@ -77,13 +61,112 @@ def test_medmnist_trains_on_train_and_val(no_data: Path) -> None:
 
 def test_cifar10_reads_the_binary_records(no_data: Path) -> None:
     folder = no_data / "cifar-10-batches-bin"
-    write_cifar(folder)
+    write_cifar10(folder)
     splits = datasets.load("cifar10")
     assert splits.train.x.shape == (100, 3, 32, 32)
     assert splits.test.y.tolist() == [i % 10 for i in range(20)]
     raw = (folder / "data_batch_2.bin").read_bytes()
     assert splits.train.x[20].flatten().tolist() == list(raw[1:3073])
     assert (splits.transform.pad, splits.transform.flip, splits.transform.cutout) == (4, True, 16)
+
+
+def test_cifar100_takes_the_fine_label(no_data: Path) -> None:
+    folder = no_data / "cifar-100-binary"
+    write_cifar100(folder)
+    splits = datasets.load("cifar100")
+    assert splits.train.y.tolist() == [i % 100 for i in range(200)]
+    assert splits.classes[37] == "thing_37"
+    raw = (folder / "test.bin").read_bytes()
+    assert splits.test.x[1].flatten().tolist() == list(raw[3074 + 2 : 2 * 3074])
+    (folder / "fine_label_names.txt").write_text("apple\n")
+    with pytest.raises(BadInput, match="has 1 names and not 100"):
+        datasets.load("cifar100")
+    (folder / "fine_label_names.txt").unlink()
+    with pytest.raises(BadInput, match=r"fine_label_names\.txt cannot be read"):
+        datasets.load("cifar100")
+
+
+def test_svhn_calls_a_zero_zero_and_keeps_its_colours(no_data: Path) -> None:
+    write_svhn(no_data / "svhn")
+    splits = datasets.load("svhn")
+    assert splits.train.x.shape == (30, 3, 32, 32)
+    assert splits.train.y[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    stored = scipy.io.loadmat(no_data / "svhn" / "test_32x32.mat")["X"]
+    assert splits.test.x[3, 1, 5, 7] == stored[5, 7, 1, 3]
+    assert (splits.transform.pad, splits.transform.flip, splits.transform.cutout) == (4, True, 0)
+    path = no_data / "svhn" / "test_32x32.mat"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(BadInput, match=r"test_32x32\.mat cannot be read as a MATLAB file"):
+        datasets.load("svhn")
+    scipy.io.savemat(path, {"X": stored.astype(float), "y": np.ones((10, 1))})
+    with pytest.raises(BadInput, match="has no X of 32×32×3×N bytes"):
+        datasets.load("svhn")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("mnist", "mnist"), ("fashionmnist", "fashion-mnist")]
+)
+def test_idx_files(name: str, folder: str, no_data: Path) -> None:
+    write_mnist(no_data / folder)
+    splits = datasets.load(name)
+    assert splits.train.x.shape == (30, 1, 28, 28)
+    assert splits.test.y.tolist() == list(range(10))
+    images = no_data / folder / "t10k-images-idx3-ubyte.gz"
+    labels = no_data / folder / "t10k-labels-idx1-ubyte.gz"
+    whole = images.read_bytes()
+    for content, message in (
+        (whole[:-20], "cannot be read"),
+        (labels.read_bytes(), "is not in IDX format"),
+        (b"", "cannot be read|not in IDX"),
+        ((no_data / folder / "train-images-idx3-ubyte.gz").read_bytes(), "has 30 images and 10"),
+    ):
+        images.write_bytes(content)
+        with pytest.raises(BadInput, match=message):
+            datasets.load(name)
+
+
+def test_cinic_leaves_the_validation_images(no_data: Path) -> None:
+    write_cinic(no_data / "CINIC-10")
+    splits = datasets.load("cinic10")
+    assert splits.train.x.shape == (30, 3, 32, 32)
+    assert splits.test.y.tolist() == [c for c in range(10) for _ in range(2)]
+    assert splits.transform.pad_mode == "reflect"
+    # Some are grey.
+    Image.new("L", (32, 32), 99).save(no_data / "CINIC-10" / "train" / "dog" / "0.png")
+    assert set(datasets.load("cinic10").train.x[15].flatten().tolist()) == {99}
+
+
+def test_pacs_holds_out_a_fifth_of_each_class_of_each_domain(no_data: Path) -> None:
+    write_pacs(no_data / "PACS")
+    splits = datasets.load("pacs")
+    assert splits.train.x.shape == (4 * 7 * 4, 3, 224, 224)
+    assert splits.domains is not None
+    assert splits.domains.names == pacs.DOMAINS
+    for part, domains, n in (
+        (splits.train, splits.domains.train, 4),
+        (splits.test, splits.domains.test, 1),
+    ):
+        assert torch.bincount(7 * domains + part.y).tolist() == [n] * 28
+        for x, y, d in zip(part.x, part.y, domains, strict=True):  # the colours name both
+            assert x[0].float().mean() == pytest.approx(60 * int(d), abs=3)
+            assert x[1].float().mean() == pytest.approx(30 * int(y), abs=3)
+    (no_data / "PACS" / "sketch" / "house").rename(no_data / "PACS" / "house")
+    with pytest.raises(BadInput, match="house is missing"):
+        datasets.load("pacs")
+
+
+def test_every_source_says_what_it_holds() -> None:
+    for name, source in SOURCES.items():
+        assert source.rows[0] > source.rows[1] or name in ("cinic10",)
+        assert min(source.classes - 1, source.size, *source.shape) >= 1
+        assert source.licence
+        for download in source.downloads:
+            assert (download.md5 is None) == (name == "pacs")
+            assert download.md5 is None or len(download.md5) == 32
+            assert all(url.startswith("http") for url in download.urls)
+        if source.marker:
+            assert source.unpacked > source.size
+    assert len({source.path for source in SOURCES.values()}) == len(SOURCES)
 
 
 def test_own_arrays_come_divided_or_whole(tmp_path: Path) -> None:
@@ -149,7 +232,10 @@ def test_what_is_missing_says_where_it_was_looked_for_and_how_to_get_it(no_data:
         ({"train_images": pixels(40, 28)}, "train_images has shape"),
         ({"train_labels": np.zeros((40, 14), np.uint8)}, "one whole number an image"),
         ({"test_images": pixels(20, 32, 32)}, "one shape"),
-        ({"train_images": np.array([None] * 40)}, "not an .npz of plain arrays"),
+        (
+            {"train_images": np.array([None] * 40)},
+            "Python objects, as lists of images of",
+        ),
     ],
 )
 def test_a_wrong_npz_is_explained(no_data: Path, changes: dict[str, Any], message: str) -> None:
@@ -236,7 +322,7 @@ def test_train_and_test_have_the_same_classes(tmp_path: Path) -> None:
 
 def test_a_truncated_record_file_is_explained(no_data: Path) -> None:
     folder = no_data / "cifar-10-batches-bin"
-    write_cifar(folder)
+    write_cifar10(folder)
     whole = (folder / "test_batch.bin").read_bytes()
     (folder / "test_batch.bin").write_bytes(whole[:-1])
     with pytest.raises(BadInput, match="3073-byte records"):
@@ -244,56 +330,6 @@ def test_a_truncated_record_file_is_explained(no_data: Path) -> None:
     (folder / "test_batch.bin").unlink()
     with pytest.raises(BadInput, match=r"test_batch\.bin cannot be read"):
         datasets.load("cifar10")
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None: ...
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder, and the loopback address that serves it."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def moved(source: Source, url: str, file: Path) -> Source:
-    """The source, at another address and with that file's checksum."""
-    return replace(source, url=url, md5=hashlib.md5(file.read_bytes()).hexdigest())
-
-
-def test_fetching_brings_a_file_or_an_archive(no_data: Path, served: tuple[Path, str]) -> None:
-    folder, address = served
-    write_medmnist(folder / "organamnist.npz", 11)
-    source = moved(SOURCES["organamnist"], f"{address}/organamnist.npz", folder / "organamnist.npz")
-    assert source.fetch() == no_data / "medmnist/organamnist.npz"
-    assert len(source.load("organamnist").test.y) == 20
-
-    write_cifar(folder / "cifar-10-batches-bin")
-    with tarfile.open(folder / "cifar.tar.gz", "w:gz") as archive:
-        archive.add(folder / "cifar-10-batches-bin", "cifar-10-batches-bin")
-    source = moved(SOURCES["cifar10"], f"{address}/cifar.tar.gz", folder / "cifar.tar.gz")
-    source.fetch()
-    assert len(source.load("cifar10").train.y) == 100
-    assert not list(no_data.glob(".partial*"))
-
-
-def test_a_wrong_or_missing_file_leaves_nothing(no_data: Path, served: tuple[Path, str]) -> None:
-    folder, address = served
-    write_medmnist(folder / "organamnist.npz", 11)
-    source = replace(SOURCES["organamnist"], url=f"{address}/organamnist.npz")
-    with pytest.raises(Fault, match="could not be fetched"):
-        source.fetch()
-    with pytest.raises(Fault, match="404"):
-        replace(source, url=f"{address}/nothing.npz").fetch()
-    assert not [p for p in no_data.rglob("*") if p.is_file()]
 
 
 REAL = Path(os.environ.get("FEDADB_DATA", "/nonexistent"))
@@ -312,5 +348,35 @@ REAL = Path(os.environ.get("FEDADB_DATA", "/nonexistent"))
 )
 def test_real_data_have_the_published_sizes(name: str, train: int, test: int, classes: int) -> None:
     splits = datasets.load(name)
-    assert (len(splits.train.y), len(splits.test.y)) == (train, test)
+    assert (len(splits.train.y), len(splits.test.y)) == SOURCES[name].rows == (train, test)
     assert sorted(set(splits.train.y.tolist())) == list(range(classes))
+    if name == "cifar10":
+        assert torch.bincount(splits.train.y).tolist() == [5000] * 10
+        assert torch.bincount(splits.test.y).tolist() == [1000] * 10
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (REAL / "medmnist").is_dir(), reason="FEDADB_DATA names no real data")
+@pytest.mark.parametrize(
+    ("name", "steps", "more_than"),
+    [
+        ("organamnist", 400, 0.6),
+        ("pneumoniamnist", 80, 0.8),
+        ("breastmnist", 60, 0.75),
+        ("cifar10", 400, 0.3),
+    ],
+)
+def test_lenet_learns_real_data(name: str, steps: int, more_than: float) -> None:
+    splits = datasets.load(name)
+    shape, classes = tuple(splits.train.x.shape[1:]), len(splits.classes)
+    rng = Stream(0)
+    with rng.at("body").seeded():
+        body = LeNet().body(shape)
+    f = assemble(body, FedAvg().heads, splits.transform.domain(shape), classes, rng)
+    few = torch.randperm(len(splits.train.y), generator=rng.generator())[: 64 * steps // 2]
+    data = Shard(splits.train, few, classes, splits.transform)
+    plan = LocalPlan(epochs=2, batch_size=64, lr=0.03, lr_decay=1)
+    round = Round(1, 1, 1, len(few))
+    reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(f.weights()), (), round, rng)
+    test = mixed(splits.test).rows(slice(2000))
+    assert evaluate(f, reply.w, test, splits.transform, 128).accuracy > more_than

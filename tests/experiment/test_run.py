@@ -20,12 +20,14 @@ from torch import Tensor
 import fedadb
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core import files
 from fedadb.core.algorithm import Context
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
+from fedadb.core.track import Track
 from fedadb.core.vector import Vector
-from fedadb.engine import files, record, tensorfile
+from fedadb.engine import record, tensorfile
 from fedadb.experiment import config, directory
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build
@@ -79,6 +81,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "environment.json",
         "experiment.toml",
         "model.safetensors",
+        "partition.json",
         "rounds.jsonl",
     }
     first = record.read(unbroken / "rounds.jsonl")[0]
@@ -252,10 +255,10 @@ def test_a_directory_taken_while_the_data_load_is_refused(
     """Another process starts, and stops, between this one's first look and its lock."""
     out = tmp_path / "run"
 
-    def build_slowly(experiment: Experiment) -> World:
+    def build_slowly(experiment: Experiment, track: Track) -> World:
         monkeypatch.undo()
         one_round(out, Experiment.read({"rounds": 4, "local": {"epochs": 1, "lr": 0.3}}))
-        return build(experiment)
+        return build(experiment, track)
 
     monkeypatch.setattr(runs, "build", build_slowly)
     with pytest.raises(BadInput, match="holds another experiment"):
@@ -377,8 +380,8 @@ def test_of_ten_thousand_clients_only_the_sampled_are_touched(
     table = {"dataset": f"npz:{tmp_path / 'many.npz'}", "rounds": 2, "federation": federation}
     worlds: list[World] = []
 
-    def build_watched(experiment: Experiment) -> World:
-        world = build(experiment)
+    def build_watched(experiment: Experiment, track: Track) -> World:
+        world = build(experiment, track)
         worlds.append(replace(world, shards=Watched(world.shards)))
         return worlds[0]
 

@@ -1,4 +1,6 @@
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,9 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedadb.core.errors import BadInput
-from fedadb.partition import Partition
+from fedadb.experiment.config import Experiment
+from fedadb.partition import Labels, Partition
 from fedadb.partition.dirichlet import Dirichlet
+from fedadb.partition.domains import ByDomain
+from fedadb.partition.file import File
 from fedadb.partition.iid import Iid
+from fedadb.partition.shards import Shards
 
 
 def labels_of(per_class: list[int], seed: int = 0) -> NDArray[np.int64]:
@@ -20,7 +26,7 @@ def labels_of(per_class: list[int], seed: int = 0) -> NDArray[np.int64]:
 def rows_of(
     partition: Partition, labels: NDArray[np.int64], clients: int, seed: int = 0
 ) -> list[NDArray[np.int64]]:
-    return partition.rows(labels, clients, np.random.default_rng(seed))
+    return partition.rows(Labels(labels), clients, np.random.default_rng(seed))
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,3 +115,138 @@ def test_giving_up_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedadb.partition.dirichlet.ATTEMPTS", 500)
     with pytest.raises(BadInput, match=r"raise federation\.partition\.alpha, lower"):
         rows_of(Dirichlet(0.001), labels_of([600, 600]), 100)
+
+
+# shards
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    per_class=st.lists(st.integers(40, 300), min_size=2, max_size=8),
+    clients=st.integers(4, 12),
+    held=st.integers(1, 4),
+    seed=st.integers(0, 5),
+)
+def test_shards_give_each_client_as_many_classes_and_each_row_one_client(
+    per_class: list[int], clients: int, held: int, seed: int
+) -> None:
+    if not held <= len(per_class) <= clients * held:
+        return
+    labels = labels_of(per_class)
+    parts = rows_of(Shards(held), labels, clients, seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    assert all(len(set(labels[p].tolist())) == held for p in parts)
+
+
+def test_shards_of_equal_classes_are_equal_and_classes_meet_at_random() -> None:
+    labels = labels_of([500] * 10)
+    parts = rows_of(Shards(2), labels, 100)
+    assert {len(p) for p in parts} == {50}
+    pairs = {tuple(sorted(set(labels[p].tolist()))) for p in parts}
+    assert len(pairs) > 25  # of 45
+
+
+def test_a_larger_class_has_more_shards() -> None:
+    labels = labels_of([900, 90, 10])
+    parts = rows_of(Shards(1), labels, 10)
+    holders = [sum(c in labels[p] for p in parts) for c in range(3)]
+    assert holders == [8, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("held", "per_class", "clients", "message"),
+    [
+        (4, [9, 9, 9], 5, "classes = 4: the data have 3"),
+        (1, [9] * 5, 4, "4 clients with 1 classes each cannot hold all 5"),
+        (2, [2, 2, 2], 20, "6 rows are too few for 20 clients"),
+    ],
+)
+def test_impossible_shards_are_refused(
+    held: int, per_class: list[int], clients: int, message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        rows_of(Shards(held), labels_of(per_class), clients)
+
+
+# domains
+
+
+def pacs_like() -> Labels:
+    """Four domains of seven classes, 20 to 47 rows each."""
+    sizes = 20 + np.arange(28)
+    strata = np.repeat(np.arange(28), sizes)
+    return Labels(strata % 7, strata // 7)
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(20, 4), (4, 7), (8, 4)])
+def test_clients_have_one_domain_and_every_class_is_held_in_each(
+    clients: int, classes: int
+) -> None:
+    labels = pacs_like()
+    assert labels.domain is not None
+    for seed in range(5):
+        parts = ByDomain(classes).rows(labels, clients, np.random.default_rng(seed))
+        assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels.y)))
+        for k, part in enumerate(parts):
+            assert set(labels.domain[part].tolist()) == {k // (clients // 4)}
+            assert len(set(labels.y[part].tolist())) == classes
+        for d, c in itertools.product(range(4), range(7)):
+            sizes = [np.sum((labels.y[p] == c) & (labels.domain[p] == d)) for p in parts]
+            shares = [int(n) for n in sizes if n]
+            assert max(shares) - min(shares) <= 1
+
+
+def test_impossible_domains_are_refused() -> None:
+    for labels, clients, classes, message in (
+        (Labels(np.zeros(9, np.int64)), 4, 4, "the dataset has none; pacs has"),
+        (pacs_like(), 6, 4, "federation.clients = 6: must be a multiple of the 4 domains"),
+        (pacs_like(), 4, 4, "1 clients of a domain with 4 classes each do not hold all 7"),
+        (pacs_like(), 20, 9, "federation.partition.classes = 9: a domain has 7"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            ByDomain(classes).rows(labels, clients, np.random.default_rng(0))
+
+
+# from a file
+
+
+def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"north": [4, 0, 7], "south": [1, 2]}')
+    (tmp_path / "p.csv").write_text("row,client\n4,north\n1,south\n0,north\n7,north\n2,south\n")
+    for name in ("p.json", "p.csv"):
+        parts = rows_of(File(str(tmp_path / name)), labels_of([5, 5]), 2)
+        assert [p.tolist() for p in parts] == [[4, 0, 7], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("p.json", '{"a": [1, 2], "b": [3, 2]}', "row 2 is with client 'a' and with client 'b'"),
+        ("p.json", '{"a": [1, 1], "b": [3]}', "row 1 is with client 'a' and with client 'a'"),
+        ("p.json", '{"a": [1], "b": [10]}', "client 'b' has row 10; the training rows are 0 to 9"),
+        ("p.json", '{"a": [1], "b": [-1]}', "client 'b' has row -1"),
+        ("p.json", '{"a": [1], "b": []}', "client 'b' has no rows"),
+        ("p.json", '{"a": [1]}', "has 1 clients, and federation.clients is 2; set it to 1"),
+        ("p.json", '{"a": [1.5], "b": [2]}', "client 'a' must be a list of whole numbers"),
+        ("p.json", '{"a": [true], "b": [2]}', "client 'a' must be a list of whole numbers"),
+        ("p.json", "[[1], [2]]", 'it must be {"client": '),
+        ("p.json", "{", "is not a partition: "),
+        ("p.csv", "row,who\n1,a\n", "line 2 has no whole number in column row"),
+        ("p.csv", "row,client\n1,a\nx,b\n", "line 3 has no whole number"),
+        ("p.csv", "", "has 0 clients"),
+    ],
+)
+def test_a_wrong_file_is_explained(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInput, match=re.escape(message)):
+        rows_of(File(str(tmp_path / name)), labels_of([5, 5]), 2)
+
+
+def test_a_file_that_is_not_there_is_named_and_its_path_is_absolute(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none\.json cannot be read"):
+        rows_of(File(str(tmp_path / "none.json")), labels_of([5, 5]), 2)
+    given = {"federation": {"partition": {"name": "file", "path": "who.json"}}}
+    read = Experiment.read(given).federation.partition
+    assert read == File(str(Path.cwd() / "who.json"))
+    with pytest.raises(BadInput, match=r"federation\.partition\.path is missing"):
+        Experiment.read({"federation": {"partition": "file"}})

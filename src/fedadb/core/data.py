@@ -27,12 +27,24 @@ class Examples(NamedTuple):
     def to(self, device: torch.device) -> "Examples":
         return Examples(self.x.to(device), self.y.to(device))
 
+    def rows(self, which: Tensor | slice) -> "Examples":
+        return Examples(self.x[which], self.y[which])
+
+
+class Domains(NamedTuple):
+    """Where each row comes from, in data of several origins."""
+
+    names: tuple[str, ...]
+    train: Tensor  # int64, a number for each training row
+    test: Tensor
+
 
 class Splits(NamedTuple):
     train: Examples
     test: Examples
     classes: tuple[str, ...]  # the name of each class
     transform: Transform
+    domains: Domains | None = None
 
 
 @dataclass(frozen=True)

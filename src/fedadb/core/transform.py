@@ -14,12 +14,13 @@ from fedadb.core.model import Domain
 class Transform:
     """How uint8 images become inputs: (x/255 − mean) / std, and the augmentation in training.
 
-    Augmentation happens in this order: a crop after padding, a horizontal flip, normalisation,
-    a square cut out (which then has the value of the mean).
+    Augmentation happens in this order: a zoom, a crop after padding, a horizontal flip,
+    normalisation, a square cut out (which then has the value of the mean).
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    zoom: float = 1.0  # the smallest share of an image's area that a random zoom shows
     pad: int = 0  # pixels added on each side before a random crop of the old size
     pad_mode: str = "constant"  # "constant" pads with black, "reflect" mirrors the border
     flip: bool = False
@@ -44,6 +45,8 @@ class Transform:
 
     def augmented(self, images: Tensor, rng: Generator) -> Tensor:
         """For training."""
+        if self.zoom < 1:
+            images = zoom_in(images, self.zoom, rng)
         if self.pad:
             images = crop(images, self.pad, self.pad_mode, rng)
         if self.flip:
@@ -63,16 +66,35 @@ class AsIs:
         return x
 
 
+def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:
+    """A random window of each image, stretched to the old size.
+
+    It has at least the `smallest` share of the area, and sides of a ratio between 3:4 and 4:3.
+    """
+    area, ratio, x, y = torch.rand(4, len(images), generator=rng).to(images.device)
+    area = smallest + (1 - smallest) * area
+    ratio = (4 / 3) ** (2 * ratio - 1)
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    # From the square [−1, 1]² to the window in it: scaled, and moved within what is left.
+    nothing = torch.zeros_like(width)
+    across = torch.stack([width, nothing, (2 * x - 1) * (1 - width)], dim=1)
+    down = torch.stack([nothing, height, (2 * y - 1) * (1 - height)], dim=1)
+    grid = F.affine_grid(
+        torch.stack([across, down], dim=1), list(images.shape), align_corners=False
+    )
+    return F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+
+
 def crop(images: Tensor, pad: int, mode: str, rng: Generator) -> Tensor:
     """A random window of the old size out of each padded image."""
     n, _, height, width = images.shape
-    # Reflection padding exists for floating point only; bytes are exact in it.
-    padded = F.pad(images.float(), [pad] * 4, mode=mode).to(images.dtype)
+    if mode == "reflect":  # which exists for floating point only; bytes are exact in it
+        padded = F.pad(images.float(), [pad] * 4, mode=mode).to(images.dtype)
+    else:
+        padded = F.pad(images, [pad] * 4)
     top, left = torch.randint(2 * pad + 1, (2, n), generator=rng).to(images.device)
-    rows = (top[:, None] + torch.arange(height, device=images.device))[:, :, None]
-    columns = (left[:, None] + torch.arange(width, device=images.device))[:, None, :]
-    which = torch.arange(n, device=images.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[which, rows, columns].permute(0, 3, 1, 2)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # every window, as a view
+    return windows[torch.arange(n, device=images.device), :, top, left]
 
 
 def flip(images: Tensor, rng: Generator) -> Tensor:

@@ -4,17 +4,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.datasets import cifar, digits, medmnist, own
+from fedadb.core.track import Track, unseen
+from fedadb.datasets import cifar, cinic, digits, medmnist, mnist, own, pacs, svhn
 from fedadb.datasets.source import Source
 
-SOURCES: dict[str, Source] = {"cifar10": cifar.SOURCE, **medmnist.SOURCES}
+SOURCES: dict[str, Source] = {
+    "cifar10": cifar.CIFAR10,
+    "cifar100": cifar.CIFAR100,
+    "cinic10": cinic.SOURCE,
+    "svhn": svhn.SOURCE,
+    "pacs": pacs.SOURCE,
+    "mnist": mnist.MNIST,
+    "fashionmnist": mnist.FASHION,
+    **medmnist.SOURCES,
+}
 DATASETS: tuple[str, ...] = ("digits", *SOURCES)
-OWN: dict[str, Callable[[Path], Splits]] = {"npz": own.load_npz, "folder": own.load_folder}
+OWN: dict[str, Callable[[Path, Track], Splits]] = {"npz": own.load_npz, "folder": own.load_folder}
 
 
-def load(name: str) -> Splits:
+def load(name: str, track: Track = unseen) -> Splits:
     """A dataset by its name, or one's own by `npz:PATH` or `folder:PATH`."""
     if name == "digits":
         return digits.load()
     kind, _, path = name.partition(":")
-    return OWN[kind](Path(path).expanduser()) if path else SOURCES[name].load(name)
+    return OWN[kind](Path(path).expanduser(), track) if path else SOURCES[name].load(name, track)

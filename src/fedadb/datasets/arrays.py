@@ -1,4 +1,4 @@
-"""Examples and labels out of an .npz file, checked before anything is built on them."""
+"""Arrays as images and labels, checked before anything is built on them."""
 
 import zipfile
 from collections.abc import Sequence
@@ -22,6 +22,11 @@ def read(path: Path) -> dict[str, NDArray[np.generic]]:
             with np.load(file, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
     except Exception as error:  # whatever a damaged file makes zip, zlib and numpy raise
+        if "Object arrays" in str(error):
+            raise BadInput(
+                f"{path} holds Python objects, as lists of images of different sizes become; "
+                "save arrays of numbers, images all of one size"
+            ) from error
         raise BadInput(f"{path} is not an .npz of plain arrays: {error}") from error
 
 

@@ -1,5 +1,6 @@
-"""CIFAR-10 from its official binary files: Krizhevsky, "Learning Multiple Layers of Features from
-Tiny Examples", 2009. A record is one label byte and 3 072 pixel bytes, channel by channel.
+"""CIFAR-10 and CIFAR-100 from their official binary files: Krizhevsky, "Learning Multiple Layers
+of Features from Tiny Images", 2009. A record is its label bytes (CIFAR-100: coarse, then fine) and
+3 072 pixel bytes, channel by channel.
 """
 
 from pathlib import Path
@@ -9,48 +10,87 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
+from fedadb.core.track import Track
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check, concatenate
-from fedadb.datasets.source import Source
+from fedadb.datasets.source import Download, Source
 
 NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
-RECORD = 1 + 3 * 32 * 32
+PIXELS = 3 * 32 * 32
 
 
-def read(folder: Path) -> Splits:
-    train = concatenate([_records(folder / f"data_batch_{i}.bin") for i in range(1, 6)])
-    test = _records(folder / "test_batch.bin")
+def read_10(folder: Path, track: Track) -> Splits:
+    train = concatenate([_records(folder / f"data_batch_{i}.bin", 1) for i in range(1, 6)])
+    test = _records(folder / "test_batch.bin", 1)
     check(folder, [train, test], len(NAMES))
-    transform = Transform(
-        mean=(0.49139968, 0.48215827, 0.44653124),
-        std=(0.24703233, 0.24348505, 0.26158768),
-        pad=4,
-        flip=True,
-        cutout=16,
-    )
-    return Splits(train, test, NAMES, transform)
+    mean, std = (0.49139968, 0.48215827, 0.44653124), (0.24703233, 0.24348505, 0.26158768)
+    return Splits(train, test, NAMES, Transform(mean, std, pad=4, flip=True, cutout=16))
 
 
-def _records(path: Path) -> Examples:
+def read_100(folder: Path, track: Track) -> Splits:
+    train, test = (_records(folder / f"{part}.bin", 2) for part in ("train", "test"))
+    check(folder, [train, test], 100)
+    try:
+        names = (folder / "fine_label_names.txt").read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: {error.strerror}") from error
+    if len(names) != 100:
+        raise BadInput(f"{folder / 'fine_label_names.txt'} has {len(names)} names and not 100")
+    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+    return Splits(train, test, tuple(names), Transform(mean, std, pad=4, flip=True, cutout=16))
+
+
+def _records(path: Path, labels: int) -> Examples:
+    """The file's images, with the last of so many label bytes as their class."""
     try:
         stored = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    if not len(stored) or len(stored) % RECORD:
+    size = labels + PIXELS
+    if not len(stored) or len(stored) % size:
         raise BadInput(
-            f"{path} has {len(stored)} bytes, which is no number of {RECORD}-byte records; "
+            f"{path} has {len(stored)} bytes, which is no number of {size}-byte records; "
             "fetch it anew"
         )
-    records = torch.from_numpy(stored).view(-1, RECORD)
-    return Examples(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long())
+    records = torch.from_numpy(stored).view(-1, size)
+    return Examples(records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1].long())
 
 
-SOURCE = Source(
-    classes=len(NAMES),
+CIFAR10 = Source(
+    classes=10,
+    shape=(3, 32, 32),
+    rows=(50_000, 10_000),
+    licence="unstated",
     path="cifar-10-batches-bin",
-    url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    md5="c32a1d4ab5d03f1284b67883e8d87530",
-    read=read,
+    downloads=(
+        Download(
+            "cifar-10-binary.tar.gz",
+            ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+            md5="c32a1d4ab5d03f1284b67883e8d87530",
+            size=170_052_171,
+        ),
+    ),
+    read=read_10,
+    marker="data_batch_1.bin",
+    unpacked=200_000_000,
+)
+CIFAR100 = Source(
+    classes=100,
+    shape=(3, 32, 32),
+    rows=(50_000, 10_000),
+    licence="unstated",
+    path="cifar-100-binary",
+    downloads=(
+        Download(
+            "cifar-100-binary.tar.gz",
+            ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
+            md5="03b5dce01913d631647c71ecec9e9cb8",
+            size=168_513_733,
+        ),
+    ),
+    read=read_100,
+    marker="train.bin",
+    unpacked=200_000_000,
 )

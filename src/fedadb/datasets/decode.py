@@ -1,42 +1,140 @@
-"""Image files as tensors of one size."""
+"""Image files as one array of pixels, decoded once and kept."""
 
+import hashlib
+import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
+from fedadb.core.track import Track
+from fedadb.datasets.source import cache
 
 SMALLEST = 28  # what the smallest model takes
 GREY = {"1", "L", "LA"}
 DEEP = {"I;16", "I;16L", "I;16B", "I;16N"}  # 16-bit grey, as scanners write it
 COLOUR = {"RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
+AT_ONCE = 64  # files that a thread decodes before it hands them over
 
 
-def decode(files: list[Path]) -> Iterator[Tensor]:
-    """The images in one size, the most common among them; in colour if any is."""
+class Look(NamedTuple):
+    """What all images are made to look like."""
+
+    width: int
+    height: int
+    mode: str  # "L" or "RGB"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 1 if self.mode == "L" else 3, self.height, self.width
+
+
+def decode(root: Path, files: Sequence[Path], look: Look | None, track: Track) -> Tensor:
+    """The images as uint8, N × channels × height × width, mapped from a file of the user's cache.
+
+    That file is made anew whenever a name, a size or a time of the files below the root has
+    changed. Where it cannot be written the pixels are held in memory.
+    """
+    kept = cache() / "decoded"
+    prefix = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:16]
+    path = kept / f"{prefix}-{_fingerprint(root, files, look)}.npy"
+    with suppress(OSError, ValueError, EOFError):  # not there, or damaged
+        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    look = look or common_look(files, track)
+    partial = path.with_suffix(".partial")
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(_header((len(files), *look.shape)))
+            for block in _blocks(files, look, track):
+                file.write(block.tobytes())
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        return torch.from_numpy(np.concatenate(list(_blocks(files, look, track))))
+    for old in kept.glob(f"{prefix}-*"):
+        if old != path:
+            old.unlink()
+    return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+
+
+def common_look(files: Sequence[Path], track: Track) -> Look:
+    """The most common size among the images, at least the smallest; in colour if any is."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes = set()
-    for path in files:
-        with _opened(path) as image:
-            sizes[image.size] += 1
-            modes.add(image.mode)
-        if image.mode not in GREY | DEEP | COLOUR:
-            raise BadInput(f"{path} has pixels of kind {image.mode}: save it with 8 or 16 bits")
-    width, height = max(sizes, key=lambda size: (sizes[size], -size[0] * size[1]))
-    size = max(width, SMALLEST), max(height, SMALLEST)
-    mode = "L" if modes <= GREY | DEEP else "RGB"
-    for path in files:
-        try:
+    with track("looking at images", len(files), "images") as advance:
+        for path in files:
             with _opened(path) as image:
-                pixels = np.array(_eight_bits(image).convert(mode).resize(size))
-        except Exception as error:  # whatever a damaged file makes its decoder raise
-            raise BadInput(f"{path} cannot be read as an image: {error}") from error
-        yield torch.from_numpy(pixels).view(size[1], size[0], -1).permute(2, 0, 1)
+                sizes[image.size] += 1
+                modes.add(image.mode)
+            if image.mode not in GREY | DEEP | COLOUR:
+                raise BadInput(f"{path} has pixels of kind {image.mode}: save it with 8 or 16 bits")
+            advance(1)
+    width, height = max(sizes, key=lambda size: (sizes[size], -size[0] * size[1]))
+    mode = "L" if modes <= GREY | DEEP else "RGB"
+    return Look(max(width, SMALLEST), max(height, SMALLEST), mode)
+
+
+def _fingerprint(root: Path, files: Sequence[Path], look: Look | None) -> str:
+    digest = hashlib.sha256(repr(look).encode())
+    for path in files:
+        about = path.stat()
+        name = path.relative_to(root)
+        digest.update(f"{name}\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """The beginning of an .npy file of bytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()
+
+
+def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray[np.uint8]]:
+    """The images in their order, some at a time, decoded by a thread a core."""
+    groups = [files[i : i + AT_ONCE] for i in range(0, len(files), AT_ONCE)]
+
+    def block_of(group: Sequence[Path]) -> NDArray[np.uint8]:
+        return np.stack([_pixels(path, look) for path in group])
+
+    with (
+        ThreadPoolExecutor() as pool,
+        track("decoding images", len(files), "images") as advance,
+    ):
+        try:
+            for block in pool.map(
+                lambda group: np.stack([_pixels(p, look) for p in group]), groups
+            ):
+                yield block
+                advance(len(block))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _pixels(path: Path, look: Look) -> NDArray[np.uint8]:
+    try:
+        with _opened(path) as image:
+            plain = _eight_bits(image).convert(look.mode).resize((look.width, look.height))
+    except BadInput:
+        raise
+    except Exception as error:  # whatever a damaged file makes its decoder raise
+        raise BadInput(f"{path} cannot be read as an image: {error}") from error
+    pixels = np.asarray(plain, dtype=np.uint8).reshape(look.height, look.width, -1)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _opened(path: Path) -> Image.Image:

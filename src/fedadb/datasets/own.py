@@ -6,13 +6,14 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
+from fedadb.core.track import Track
 from fedadb.core.transform import Transform
 from fedadb.datasets import arrays
-from fedadb.datasets.decode import decode
+from fedadb.datasets.folders import labelled, train_and_test, visible
 from fedadb.datasets.split import stratified
 
 
-def load_npz(path: Path) -> Splits:
+def load_npz(path: Path, track: Track) -> Splits:
     """x_train, y_train, x_test, y_test; or x and y, of which a fifth is held out.
 
     The names of MedMNIST's files, train_images and so on, do as well; their validation images
@@ -39,29 +40,31 @@ def load_npz(path: Path) -> Splits:
         names = tuple(str(c) for c in range(highest + 1))
     _require_two(path, names)
     arrays.check(path, whole, len(names))
-    return _splits(path, whole, names)
+    if len(whole) == 1:
+        whole = [whole[0].rows(rows) for rows in stratified(whole[0].y, len(names))]
+    return _splits(path, whole[0], whole[1], names)
 
 
-def load_folder(path: Path) -> Splits:
+def load_folder(path: Path, track: Track) -> Splits:
     """One subfolder per class; or train/ and test/ with such subfolders."""
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
     divided = (path / "train").is_dir()
     if divided and not (path / "test").is_dir():
         raise BadInput(f"{path} has train/ but no test/")
-    roots = [path / "train", path / "test"] if divided else [path]
-    names = tuple(p.name for p in _visible(roots[0]) if p.is_dir())
+    root = path / "train" if divided else path
+    names = tuple(p.name for p in visible(root) if p.is_dir())
     _require_two(path, names)
-    for root in roots[1:]:
-        if strangers := {p.name for p in _visible(root) if p.is_dir()} ^ set(names):
+    files, labels = labelled(root, names)
+    parts = stratified(labels, len(names))
+    if divided:
+        if strangers := {p.name for p in visible(path / "test") if p.is_dir()} ^ set(names):
             raise BadInput(f"{path}: class {min(strangers)!r} is in only one of train and test")
-    files = [[(p, c) for c, name in enumerate(names) for p in _files(r / name)] for r in roots]
-    pixels = iter(decode([p for part in files for p, _ in part]))
-    whole = [
-        Examples(torch.stack([next(pixels) for _ in part]), torch.tensor([c for _, c in part]))
-        for part in files
-    ]
-    return _splits(path, whole, names)
+        more, of_more = labelled(path / "test", names)
+        parts = torch.arange(len(files)), torch.arange(len(files), len(files) + len(more))
+        files, labels = files + more, torch.cat([labels, of_more])
+    train, test = train_and_test(path, files, labels, parts, None, track)
+    return _splits(path, train, test, names)
 
 
 def _require_two(path: Path, names: tuple[str, ...]) -> None:
@@ -70,23 +73,9 @@ def _require_two(path: Path, names: tuple[str, ...]) -> None:
         raise BadInput(f"{path} has {len(names)} {plural}; a classifier needs at least two")
 
 
-def _splits(path: Path, whole: list[Examples], names: tuple[str, ...]) -> Splits:
-    train, test = whole if len(whole) == 2 else stratified(whole[0], len(names))
+def _splits(path: Path, train: Examples, test: Examples, names: tuple[str, ...]) -> Splits:
     for part, images in (("train", train), ("test", test)):
         if not len(images.y):
             raise BadInput(f"{path} leaves no images to {part} on")
     channels = train.x.shape[1]
     return Splits(train, test, names, Transform(mean=(0.5,) * channels, std=(0.5,) * channels))
-
-
-def _visible(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
-
-
-def _files(folder: Path) -> list[Path]:
-    files = _visible(folder)
-    if not files:
-        raise BadInput(f"{folder} has no images")
-    if nested := [p for p in files if p.is_dir()]:
-        raise BadInput(f"{nested[0]} is a folder: images lie right in their class's folder")
-    return files

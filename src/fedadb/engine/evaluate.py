@@ -25,7 +25,7 @@ def mixed(images: Examples) -> Examples:
     Models with batch statistics see a batch's composition; sorted by class they would do worse.
     """
     order = torch.randperm(len(images.y), generator=Stream(0, ("test order",)).generator())
-    return Examples(images.x[order], images.y[order])
+    return images.rows(order)
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedadb.core.errors import Fault
-from fedadb.engine.files import write_whole
+from fedadb.core.files import write_whole
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:

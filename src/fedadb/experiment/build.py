@@ -13,10 +13,12 @@ from fedadb.core.data import Examples, Shard, Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
+from fedadb.core.track import Track, unseen
 from fedadb.core.transform import Transform
 from fedadb.engine.evaluate import mixed
 from fedadb.engine.tensorfile import raw_bytes
 from fedadb.experiment.config import Experiment, Federation
+from fedadb.partition import Labels, Rows
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,20 @@ class World:
     test: Examples
     transform: Transform
     classes: tuple[str, ...]
-    examples: int  # that all clients have together
-    digest: str  # of the data, so that a run does not go on with others
+    counts: list[list[int]]  # n_{k,c}
+    digest: str  # of the data and who holds them, so that a run does not go on with others
+
+    @property
+    def examples(self) -> int:
+        """What all clients have together."""
+        return sum(sum(held) for held in self.counts)
 
 
-def build(e: Experiment) -> World:
+def build(e: Experiment, track: Track = unseen) -> World:
     """Load the data, deal them out and make the model."""
     device = pick_device(e.engine.device)
-    splits = datasets.load(e.dataset)
-    labels = splits.train.y.numpy()
-    seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
-    rows = e.federation.partition.rows(
-        labels, e.federation.clients, Stream(seed).at("partition").numpy()
-    )
+    splits = datasets.load(e.dataset, track)
+    rows = partition(e, splits)
     train = splits.train.to(device)
     classes = len(splits.classes)
     shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows]
@@ -50,13 +53,28 @@ def build(e: Experiment) -> World:
     f = assemble(body, e.algorithm.heads, domain, classes, rng)
     f.module.to(device)
     test = mixed(splits.test).to(device)
-    digest = _digest(splits)
-    return World(f, shards, test, splits.transform, splits.classes, len(labels), digest)
+    digest = _digest(splits, rows)
+    return World(f, shards, test, splits.transform, splits.classes, held(splits, rows), digest)
 
 
-def _digest(splits: Splits) -> str:
+def partition(e: Experiment, splits: Splits) -> list[Rows]:
+    """Who holds which rows."""
+    seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
+    domain = splits.domains.train.numpy() if splits.domains else None
+    labels = Labels(splits.train.y.numpy(), domain)
+    rng = Stream(seed).at("partition").numpy()
+    return e.federation.partition.rows(labels, e.federation.clients, rng)
+
+
+def held(splits: Splits, rows: list[Rows]) -> list[list[int]]:
+    """n_{k,c}: how many rows of each class each client has."""
+    labels, classes = splits.train.y.numpy(), len(splits.classes)
+    return [np.bincount(labels[r], minlength=classes).tolist() for r in rows]
+
+
+def _digest(splits: Splits, rows: list[Rows]) -> str:
     digest = hashlib.sha256()
-    for tensor in (*splits.train, *splits.test):
+    for tensor in (*splits.train, *splits.test, *map(torch.from_numpy, rows)):
         digest.update(raw_bytes(tensor))
     return digest.hexdigest()
 

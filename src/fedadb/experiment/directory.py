@@ -12,6 +12,7 @@ from fedadb.experiment.config import Experiment
 
 EXPERIMENT = "experiment.toml"
 ENVIRONMENT = "environment.json"
+PARTITION = "partition.json"
 ROUNDS = "rounds.jsonl"
 CHECKPOINT = "checkpoint.safetensors"
 MODEL = "model.safetensors"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedadb.engine.files import write_whole
+from fedadb.core.files import write_whole
 
 PACKAGES = ("fedadb", "torch", "numpy", "scikit-learn", "safetensors")
 

@@ -11,13 +11,14 @@ import torch
 
 from fedadb.core.algorithm import HasWeights, Round
 from fedadb.core.errors import Fault
+from fedadb.core.files import owned, write_whole
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
+from fedadb.core.track import Track, unseen
 from fedadb.engine import checkpoint, record
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
-from fedadb.engine.files import owned, write_whole
 from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
 from fedadb.engine.record import Record
@@ -30,6 +31,7 @@ from fedadb.experiment.directory import (
     EXPERIMENT,
     MEMORIES,
     MODEL,
+    PARTITION,
     ROUNDS,
     default_directory,
     require_own,
@@ -63,7 +65,7 @@ def run(experiment: Experiment, out: str | Path | None = None) -> History:
 
 
 @contextmanager
-def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
+def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[Run]:
     """Take hold of a directory, new or with this experiment in it.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
@@ -72,12 +74,14 @@ def begin(experiment: Experiment, out: Path) -> Iterator[Run]:
     if (out / MODEL).exists():
         yield Run(out, _finished(experiment, out), iter(()))
         return
-    world = build(experiment)
+    world = build(experiment, track)
     out.mkdir(parents=True, exist_ok=True)
     with owned(out), one_thread():
         require_own(out, experiment)  # another process may have been here in the meantime
         start, memories = _start(experiment, world, out)
         write_whole(out / EXPERIMENT, experiment.toml().encode())
+        held = {"classes": world.classes, "counts": world.counts}
+        write_whole(out / PARTITION, json.dumps(held).encode())
         note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
         done = record.keep(out / ROUNDS, start.round.t)
         yield Run(out, done, _train(experiment, world, out, start, memories))

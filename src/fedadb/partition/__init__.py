@@ -1,21 +1,18 @@
-"""The ways to spread rows over clients, by name. Every row goes to exactly one client."""
-
-from typing import Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+"""The ways to spread rows over clients, by name."""
 
 from fedadb.partition.dirichlet import Dirichlet
+from fedadb.partition.domains import ByDomain
+from fedadb.partition.file import File
 from fedadb.partition.iid import Iid
+from fedadb.partition.protocol import Labels, Partition, Rows
+from fedadb.partition.shards import Shards
 
+PARTITIONS: dict[str, type[Partition]] = {
+    "dirichlet": Dirichlet,
+    "iid": Iid,
+    "shards": Shards,
+    "domains": ByDomain,
+    "file": File,
+}
 
-@runtime_checkable
-class Partition(Protocol):
-    """What gives each row to one client."""
-
-    def rows(
-        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
-    ) -> list[NDArray[np.int64]]: ...
-
-
-PARTITIONS: dict[str, type[Partition]] = {"dirichlet": Dirichlet, "iid": Iid}
+__all__ = ["PARTITIONS", "Labels", "Partition", "Rows"]

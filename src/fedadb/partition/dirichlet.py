@@ -10,9 +10,9 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt
-from numpy.typing import NDArray
 
 from fedadb.core.errors import BadInput
+from fedadb.partition.protocol import Labels, Rows
 
 ATTEMPTS = 200_000  # CIFAR-10 at K = 100, α = 0.05 takes 16 to 40 thousand
 WORK = 20_000_000  # shares drawn before giving up: seconds, also with very many clients
@@ -26,21 +26,17 @@ class Dirichlet:
     alpha: Annotated[float, Gt(0)] = 0.1  # α
     min_rows: Annotated[int, Ge(1)] = 10  # of each client
 
-    def rows(
-        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
-    ) -> list[NDArray[np.int64]]:
-        totals = np.bincount(labels)
+    def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
+        totals = np.bincount(labels.y)
         counts = self._counts(totals, clients, rng)
-        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+        parts: list[list[Rows]] = [[] for _ in range(clients)]
         for c, n in enumerate(counts):
-            shuffled = rng.permutation(np.flatnonzero(labels == c))
+            shuffled = rng.permutation(np.flatnonzero(labels.y == c))
             for k, part in enumerate(np.split(shuffled, n.cumsum()[:-1])):
                 parts[k].append(part)
         return [rng.permutation(np.concatenate(part)) for part in parts]
 
-    def _counts(
-        self, totals: NDArray[np.int64], clients: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def _counts(self, totals: Rows, clients: int, rng: np.random.Generator) -> Rows:
         """How many rows of class c client k receives, classes × clients.
 
         Attempts are made on counts alone and many at a time: at small α most are rejected.
@@ -56,7 +52,7 @@ class Dirichlet:
             attempts = self._attempts(at_once, totals, clients, rng)
             accepted = attempts.sum(1).min(1) >= self.min_rows
             if accepted.any():
-                chosen: NDArray[np.int64] = attempts[accepted.argmax()]
+                chosen: Rows = attempts[accepted.argmax()]
                 return chosen
         raise BadInput(
             f"dirichlet: none of {tries} draws at alpha = {self.alpha} gave each of {clients} "
@@ -65,8 +61,8 @@ class Dirichlet:
         )
 
     def _attempts(
-        self, attempts: int, totals: NDArray[np.int64], clients: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+        self, attempts: int, totals: Rows, clients: int, rng: np.random.Generator
+    ) -> Rows:
         """Attempts × classes × clients."""
         fair = totals.sum() / clients
         counts = np.zeros((attempts, len(totals), clients), dtype=np.int64)

@@ -1,0 +1,62 @@
+"""The command line."""
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from fedadb.cli.data import data, partition
+from fedadb.cli.terminal import complain, tell
+from fedadb.cli.train import compare, run
+from fedadb.core.errors import BadInput, Fault
+
+app = typer.Typer(
+    help="Train one model across clients whose data differ, without forgetting.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(compare)
+app.command()(partition)
+app.add_typer(data, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        tell(f"fedadb {version('fedadb')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train one model across clients whose data differ, without forgetting."""
+
+
+def main() -> None:
+    """Run the command; what is not a bug ends in one sentence and an exit code."""
+    try:
+        app()
+    except BadInput as error:
+        complain(str(error))
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read the output has gone; let Python not complain about it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}; what is done so far is kept")
+        sys.exit(1)
+    except Fault as error:
+        complain(str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

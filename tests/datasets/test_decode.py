@@ -1,0 +1,118 @@
+"""Folders of images: decoded side by side, kept, and made anew when they change."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedadb import datasets
+from fedadb.core.errors import BadInput
+from fedadb.datasets import decode as module
+from fedadb.datasets.source import cache
+
+
+class Watched:
+    """A track that remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, int] = {}
+
+    @contextmanager
+    def __call__(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        self.done[what] = 0
+
+        def advance(n: int) -> None:
+            self.done[what] += n
+
+        yield advance
+        assert self.done[what] == total
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("ape", "bee"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        for i in range(100):
+            noise = rng.integers(256, size=(30, 32, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(tmp_path / "mine" / name / f"{i:03}.png")
+    return tmp_path / "mine"
+
+
+def test_pixels_are_those_of_the_files_in_their_order(folder: Path) -> None:
+    splits = datasets.load(f"folder:{folder}")
+    assert splits.train.x.shape == (160, 3, 30, 32)
+    stored = {p.read_bytes(): p for p in folder.rglob("*.png")}
+    as_arrays = {np.asarray(Image.open(p)).tobytes(): p.parent.name for p in stored.values()}
+    for x, y in zip(*splits.test, strict=True):
+        name = as_arrays[x.permute(1, 2, 0).contiguous().numpy().tobytes()]
+        assert name == splits.classes[int(y)]
+
+
+def test_a_second_look_decodes_nothing_and_maps_one_file(folder: Path) -> None:
+    first, second = Watched(), Watched()
+    once = datasets.load(f"folder:{folder}", first)
+    again = datasets.load(f"folder:{folder}", second)
+    assert first.done == {"looking at images": 200, "decoding images": 200}
+    assert second.done == {}
+    assert torch.equal(once.train.x, again.train.x)
+    assert len(list((cache() / "decoded").iterdir())) == 1
+    together = (
+        again.train.x.untyped_storage().data_ptr() == again.test.x.untyped_storage().data_ptr()
+    )
+    assert together
+
+
+def test_a_changed_folder_is_decoded_anew_and_the_old_pixels_go(folder: Path) -> None:
+    before = datasets.load(f"folder:{folder}").train.x.clone()
+    picture = folder / "ape" / "003.png"
+    Image.new("RGB", (32, 30), "red").save(picture)
+    os.utime(picture, (1, 1))
+    after = datasets.load(f"folder:{folder}")
+    assert not torch.equal(before, after.train.x)
+    assert len(list((cache() / "decoded").iterdir())) == 1
+    picture.unlink()
+    fewer = datasets.load(f"folder:{folder}")
+    assert len(fewer.train.y) + len(fewer.test.y) == 199
+
+
+def test_what_is_kept_but_damaged_is_made_anew(folder: Path) -> None:
+    before = datasets.load(f"folder:{folder}").train.x.clone()
+    (kept,) = (cache() / "decoded").iterdir()
+    for content in (b"", kept.read_bytes()[:-1000], b"text"):
+        kept.write_bytes(content)
+        assert torch.equal(datasets.load(f"folder:{folder}").train.x, before)
+
+
+def test_without_a_place_to_keep_them_pixels_are_in_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = datasets.load(f"folder:{folder}").train.x
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert torch.equal(datasets.load(f"folder:{folder}").train.x, expected)
+
+
+def test_a_full_disk_leaves_no_half_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = datasets.load(f"folder:{folder}").train.x.clone()
+    for kept in (cache() / "decoded").iterdir():
+        kept.unlink()
+
+    def full(shape: tuple[int, ...]) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_header", full)
+    assert torch.equal(datasets.load(f"folder:{folder}").train.x, expected)
+    assert not list((cache() / "decoded").iterdir())
+
+
+def test_one_damaged_file_among_many_is_named_and_nothing_is_kept(folder: Path) -> None:
+    (folder / "bee" / "050.png").write_bytes((folder / "bee" / "050.png").read_bytes()[:500])
+    with pytest.raises(BadInput, match=r"bee/050\.png cannot be read as an image"):
+        datasets.load(f"folder:{folder}")
+    assert not list((cache() / "decoded").glob("*.npy"))
