@@ -1,6 +1,6 @@
 import torch
 
-from fedadb.core.transform import Transform, crop, cut_out, flip
+from fedadb.core.transform import Transform, crop, cut_out, flip, zoom_in
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -61,6 +61,24 @@ def test_cutout_erases_one_clipped_square() -> None:
         rows, columns = mask.any(1).sum(), mask.any(0).sum()
         assert mask.sum() == rows * columns
         assert max(rows, columns) <= 16
+
+
+def test_a_zoom_shows_a_window_of_the_image() -> None:
+    """On a ramp from left to right and one from top to bottom, values tell places."""
+    ramp = torch.arange(0, 224, dtype=torch.float32)
+    x = torch.stack([ramp.expand(224, 224), ramp[:, None].expand(224, 224)]).expand(200, -1, -1, -1)
+    y = zoom_in(x, 0.5, generator())
+    assert y.shape == x.shape
+    spans = []
+    for axis in (0, 1):
+        line = y[:, axis].mean(1 if axis == 0 else 2)  # constant across the other axis
+        assert line.min() >= 0
+        assert line.max() <= 223
+        spans.append((line[:, 200] - line[:, 20]) / 180)  # a stretch of less than 1 is a zoom
+    area, ratio = spans[0] * spans[1], spans[0] / spans[1]
+    assert 0.48 < area.min() < 0.6 < 0.9 < area.max() < 1.02
+    assert 0.74 < ratio.min() < 0.85 < 1.2 < ratio.max() < 1.35
+    assert torch.equal(zoom_in(x, 1.0, generator()), zoom_in(x, 1.0, generator()))
 
 
 def test_the_generator_decides_everything() -> None:

@@ -1,0 +1,107 @@
+"""What data cost: memory and seconds to load, images a second to augment and to decode.
+
+    python -m benchmarks.data_loading
+
+1. TissueMNIST-sized data (236 386 × 28 × 28, generated) in MedMNIST's format: seconds to load, to
+   deal out to 100 and to 10 000 clients, and what the process holds afterwards.
+2. CIFAR-sized batches of 128, gathered at random and augmented (crop, flip, normalise, cutout), on
+   one core.
+3. A folder of JPEG files of 224 × 224: decoding it, and opening it again.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fedadb import datasets
+from fedadb.core.transform import Transform
+from fedadb.experiment import build
+from fedadb.experiment.config import Experiment
+
+TISSUES = {"train": 165_466, "val": 23_640, "test": 47_280}
+
+
+def resident() -> float:
+    """MB that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def write_tissues(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {}
+    for part, n in TISSUES.items():
+        arrays[f"{part}_images"] = rng.integers(256, size=(n, 28, 28), dtype=np.uint8)
+        arrays[f"{part}_labels"] = rng.integers(8, size=(n, 1), dtype=np.uint8)
+    (folder / "medmnist").mkdir()
+    np.savez_compressed(folder / "medmnist" / "tissuemnist.npz", **arrays)
+
+
+def load_tissues() -> None:
+    """In a process that does nothing else, so that what it holds is due to the data."""
+    start = resident()
+    began = time.perf_counter()
+    splits = datasets.load("tissuemnist")
+    loaded = time.perf_counter() - began
+    print(f"TissueMNIST-sized data: {loaded:.2f} s to load")
+    for clients in (100, 10_000):
+        began = time.perf_counter()
+        federation = {"clients": clients, "partition": "iid"}
+        rows = build.partition(Experiment.read({"federation": federation}), splits)
+        dealt = time.perf_counter() - began
+        print(f"  {len(rows):6} clients: {dealt:.2f} s to deal out, {resident():.0f} MB resident")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"  of which {start:.0f} MB before loading; at its peak {peak:.0f} MB")
+
+
+def augment() -> None:
+    torch.set_num_threads(1)
+    images = torch.randint(256, (50_000, 3, 32, 32), dtype=torch.uint8)
+    transform = Transform((0.5,) * 3, (0.25,) * 3, pad=4, flip=True, cutout=16)
+    rng = torch.Generator().manual_seed(0)
+    best = float("inf")
+    for _ in range(15):
+        began = time.perf_counter()
+        for _ in range(20):
+            transform.augmented(images[torch.randint(50_000, (128,), generator=rng)], rng)
+        best = min(best, time.perf_counter() - began)
+    print(f"augmentation: {20 * 128 / best:.0f} images a second on one core")
+
+
+def decode(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        for i in range(1_000):
+            coarse = rng.integers(256, size=(14, 14, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize((224, 224)).save(folder / name / f"{i}.jpg")
+    for word in ("decoding", "opening again"):
+        began = time.perf_counter()
+        datasets.load(f"folder:{folder}")
+        print(f"2 000 JPEG files of 224 × 224, {word}: {time.perf_counter() - began:.2f} s")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_tissues(folder)
+        environment = {"FEDADB_DATA": str(folder), "XDG_CACHE_HOME": str(folder / ".cache")}
+        code = "from benchmarks.data_loading import load_tissues as f; f()"
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    augment()
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["XDG_CACHE_HOME"] = str(Path(place) / ".cache")
+        decode(Path(place))
+
+
+if __name__ == "__main__":
+    main()
