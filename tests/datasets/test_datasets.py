@@ -358,25 +358,26 @@ def test_real_data_have_the_published_sizes(name: str, train: int, test: int, cl
 @pytest.mark.data
 @pytest.mark.skipif(not (REAL / "medmnist").is_dir(), reason="FEDADB_DATA names no real data")
 @pytest.mark.parametrize(
-    ("name", "steps", "more_than"),
+    ("name", "epochs", "more_than"),
     [
-        ("organamnist", 400, 0.6),
-        ("pneumoniamnist", 80, 0.8),
-        ("breastmnist", 60, 0.75),
-        ("cifar10", 400, 0.3),
+        ("organamnist", 2, 0.5),
+        ("pneumoniamnist", 3, 0.7),
+        ("breastmnist", 25, 0.6),
+        ("cifar10", 2, 0.3),
     ],
 )
-def test_lenet_learns_real_data(name: str, steps: int, more_than: float) -> None:
+def test_lenet_learns_real_data(name: str, epochs: int, more_than: float) -> None:
     splits = datasets.load(name)
     shape, classes = tuple(splits.train.x.shape[1:]), len(splits.classes)
     rng = Stream(0)
     with rng.at("body").seeded():
         body = LeNet().body(shape)
     f = assemble(body, FedAvg().heads, splits.transform.domain(shape), classes, rng)
-    few = torch.randperm(len(splits.train.y), generator=rng.generator())[: 64 * steps // 2]
+    few = torch.randperm(len(splits.train.y), generator=rng.generator())[:12_800]
     data = Shard(splits.train, few, classes, splits.transform)
-    plan = LocalPlan(epochs=2, batch_size=64, lr=0.03, lr_decay=1)
+    plan = LocalPlan(epochs, batch_size=64, lr=0.03, lr_decay=1)
     round = Round(1, 1, 1, len(few))
     reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(f.weights()), (), round, rng)
     test = mixed(splits.test).rows(slice(2000))
-    assert evaluate(f, reply.w, test, splits.transform, 128).accuracy > more_than
+    scores = evaluate(f, reply.w, test, splits.transform, 128)
+    assert sum(scores.class_accuracy) / classes > more_than
