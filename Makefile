@@ -22,6 +22,7 @@ bench: setup
 	$(BIN)/python benchmarks/engine_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/fedadb_cost.py
+	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
 
 clean:

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 
 from fedadb import datasets
+from fedadb.core.data import Shard
 from fedadb.core.transform import Transform
 from fedadb.experiment import build
 from fedadb.experiment.config import Experiment
@@ -57,8 +58,9 @@ def load_tissues() -> None:
         began = time.perf_counter()
         federation = {"clients": clients, "partition": "iid"}
         rows = build.partition(Experiment.read({"federation": federation}), splits)
+        shards = [Shard(splits.train, torch.from_numpy(r), 8, splits.transform) for r in rows]
         dealt = time.perf_counter() - began
-        print(f"  {len(rows):6} clients: {dealt:.2f} s to deal out, {resident():.0f} MB resident")
+        print(f"  {len(shards):6} clients: {dealt:.2f} s to deal out, {resident():.0f} MB resident")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(f"  of which {start:.0f} MB before loading; at its peak {peak:.0f} MB")
 
@@ -96,7 +98,7 @@ def main() -> None:
         write_tissues(folder)
         environment = {"FEDADB_DATA": str(folder), "XDG_CACHE_HOME": str(folder / ".cache")}
         code = "from benchmarks.data_loading import load_tissues as f; f()"
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        subprocess.run([sys.executable, "-c", code], env=os.environ | environment, check=True)
     augment()
     with tempfile.TemporaryDirectory() as place:
         os.environ["XDG_CACHE_HOME"] = str(Path(place) / ".cache")

@@ -82,8 +82,11 @@ def test_a_zoom_shows_a_window_of_the_image() -> None:
 
 
 def test_the_generator_decides_everything() -> None:
-    x, transform = images(8), Transform((0.5,) * 3, (0.5,) * 3, pad=4, flip=True, cutout=16)
-    assert torch.equal(transform.augmented(x, generator(1)), transform.augmented(x, generator(1)))
-    assert not torch.equal(
-        transform.augmented(x, generator(1)), transform.augmented(x, generator(2))
-    )
+    x, half = images(8), (0.5,) * 3
+    for transform in (
+        Transform(half, half, pad=4, flip=True, cutout=16),
+        Transform(half, half, zoom=0.3, pad=4, pad_mode="reflect"),
+    ):
+        one, same, other = (transform.augmented(x, generator(seed)) for seed in (1, 1, 2))
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)

@@ -1,5 +1,6 @@
 """Loaders, on small files in the official formats and on real data where there are any."""
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.model import assemble
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Transform
 from fedadb.datasets import SOURCES, pacs
 from fedadb.engine.evaluate import evaluate, mixed
 from fedadb.engine.local import Learner
@@ -117,7 +119,8 @@ def test_idx_files(name: str, folder: str, no_data: Path) -> None:
     for content, message in (
         (whole[:-20], "cannot be read"),
         (labels.read_bytes(), "is not in IDX format"),
-        (b"", "cannot be read|not in IDX"),
+        (b"", "not in IDX format"),
+        (gzip.compress(b"\0\0\x08\x03\0\0"), "not in IDX format"),
         ((no_data / folder / "train-images-idx3-ubyte.gz").read_bytes(), "has 30 images and 10"),
     ):
         images.write_bytes(content)
@@ -153,6 +156,41 @@ def test_pacs_holds_out_a_fifth_of_each_class_of_each_domain(no_data: Path) -> N
     (no_data / "PACS" / "sketch" / "house").rename(no_data / "PACS" / "house")
     with pytest.raises(BadInput, match="house is missing"):
         datasets.load("pacs")
+
+
+TRANSFORMS = {
+    "svhn": Transform(
+        (0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614), pad=4, flip=True
+    ),
+    "cinic10": Transform(
+        (0.47889522, 0.47227842, 0.43047404),
+        (0.24205776, 0.23828046, 0.25874835),
+        pad=4,
+        pad_mode="reflect",
+        flip=True,
+    ),
+    "cifar10": Transform(
+        (0.49139968, 0.48215827, 0.44653124),
+        (0.24703233, 0.24348505, 0.26158768),
+        pad=4,
+        flip=True,
+        cutout=16,
+    ),
+    "cifar100": Transform(
+        (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), pad=4, flip=True, cutout=16
+    ),
+    "organamnist": Transform((0.5,), (0.5,), flip=True),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_images_are_transformed_as_in_the_paper(name: str, no_data: Path) -> None:
+    write_svhn(no_data / "svhn")
+    write_cinic(no_data / "CINIC-10")
+    write_cifar10(no_data / "cifar-10-batches-bin")
+    write_cifar100(no_data / "cifar-100-binary")
+    write_medmnist(no_data / "medmnist/organamnist.npz", 11)
+    assert datasets.load(name).transform == TRANSFORMS[name]
 
 
 def test_every_source_says_what_it_holds() -> None:
@@ -270,6 +308,11 @@ def test_wrong_folders_are_explained(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="empty has no images"):
         datasets.load(f"folder:{tmp_path}")
+    Image.new("L", (28, 28)).save(tmp_path / "loose.png")
+    with pytest.raises(BadInput, match=r"loose\.png is in no class's folder"):
+        datasets.load(f"folder:{tmp_path}")
+    (tmp_path / "loose.png").unlink()
+    (tmp_path / "labels.csv").write_text("passed over")
     (tmp_path / "empty" / ".hidden").write_text("passed over")
     (tmp_path / ".git").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("no image")

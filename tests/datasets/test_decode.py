@@ -115,4 +115,20 @@ def test_one_damaged_file_among_many_is_named_and_nothing_is_kept(folder: Path) 
     (folder / "bee" / "050.png").write_bytes((folder / "bee" / "050.png").read_bytes()[:500])
     with pytest.raises(BadInput, match=r"bee/050\.png cannot be read as an image"):
         datasets.load(f"folder:{folder}")
-    assert not list((cache() / "decoded").glob("*.npy"))
+    assert not list((cache() / "decoded").iterdir())
+
+
+def test_another_process_may_decode_the_same_folder(folder: Path) -> None:
+    """Half-way through, everything is done by somebody else."""
+    expected = datasets.load(f"folder:{folder}").train.x.clone()
+    for kept in (cache() / "decoded").iterdir():
+        kept.unlink()
+
+    @contextmanager
+    def other(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        if what == "decoding images":
+            datasets.load(f"folder:{folder}")
+        yield lambda n: None
+
+    assert torch.equal(datasets.load(f"folder:{folder}", other).train.x, expected)
+    assert len(list((cache() / "decoded").iterdir())) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedadb.core.errors import Fault
+from fedadb.core.track import unseen
 from fedadb.datasets.unpack import find, unpack
 
 
@@ -41,10 +42,10 @@ def test_plain_archives_come_out_as_they_went_in(tmp_path: Path) -> None:
         (member("./data/deep/one.bin"), b"1" * 5000),
         (member("two.bin"), b""),
     )
-    unpack(tmp_path / "a.tar.gz", tmp_path / "a", limit=5000)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "a", 5000, unseen)
     assert (tmp_path / "a/data/deep/one.bin").read_bytes() == b"1" * 5000
     assert (tmp_path / "a/two.bin").read_bytes() == b""
-    unpack(zipped(tmp_path / "b.zip", "x/y.txt", b"hello"), tmp_path / "b", limit=5)
+    unpack(zipped(tmp_path / "b.zip", "x/y.txt", b"hello"), tmp_path / "b", 5, unseen)
     assert (tmp_path / "b/x/y.txt").read_text() == "hello"
     assert find(tmp_path / "b", "y.txt") == tmp_path / "b/x"
     with pytest.raises(Fault, match=r"holds no z\.txt"):
@@ -60,13 +61,14 @@ HOSTILE: list[tuple[str, Maker, str]] = [
     ("hard", lambda p: tar(p, (member("a", tarfile.LNKTYPE, "b"), b"")), "holds a link, a"),
     ("device", lambda p: tar(p, (member("a", tarfile.CHRTYPE), b"")), "holds a special file, a"),
     ("pipe", lambda p: tar(p, (member("a", tarfile.FIFOTYPE), b"")), "holds a special file, a"),
-    ("large", lambda p: tar(p, (member("a"), b"0" * 100_001)), "holds more than 100000 bytes"),
+    ("large", lambda p: tar(p, (member("a"), b"0" * 100_001)), "unpacks to more than 100000 bytes"),
     ("twice", lambda p: tar(p, (member("a"), b"1"), (member("./a"), b"2")), "twice"),
+    ("both", lambda p: tar(p, (member("a"), b"1"), (member("a/b"), b"2")), "holds .*a.* twice"),
     ("zip up", lambda p: zipped(p, "../evil", b"x"), "land outside, ../evil"),
     ("zip back", lambda p: zipped(p, "..\\evil", b"x"), "land outside"),
     ("zip drive", lambda p: zipped(p, "C:/evil", b"x"), "land outside"),
     ("zip link", lambda p: zipped(p, "a", b"/etc", 0o120777 << 16), "holds a link, a"),
-    ("zip bomb", lambda p: zipped(p, "a", b"0" * 50_000_000), "holds more than 100000 bytes"),
+    ("zip bomb", lambda p: zipped(p, "a", b"0" * 50_000_000), "unpacks to more than 100000 bytes"),
 ]
 
 
@@ -75,7 +77,7 @@ def test_what_would_do_harm_is_refused(make: Maker, message: str, tmp_path: Path
     inside = tmp_path / "inside"
     inside.mkdir()
     with pytest.raises(Fault, match=message):
-        unpack(make(inside / "archive"), inside / "out", limit=100_000)
+        unpack(make(inside / "archive"), inside / "out", 100_000, unseen)
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != ".cache") == ["inside"]
     assert sorted(p.name for p in inside.iterdir()) == ["archive", "out"]
     assert sum(p.stat().st_size for p in (inside / "out").rglob("*")) <= 100_000 + 2**20
@@ -89,4 +91,4 @@ def test_damaged_archives_are_explained(tmp_path: Path) -> None:
     for i, content in enumerate((whole[:-100], whole[:50], b"", b"text", bytes(broken))):
         (tmp_path / "damaged").write_bytes(content)
         with pytest.raises(Fault, match="damaged is damaged: "):
-            unpack(tmp_path / "damaged", tmp_path / str(i), limit=10**6)
+            unpack(tmp_path / "damaged", tmp_path / str(i), 10**6, unseen)

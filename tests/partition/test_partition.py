@@ -212,7 +212,9 @@ def test_impossible_domains_are_refused() -> None:
 
 def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text('{"north": [4, 0, 7], "south": [1, 2]}')
-    (tmp_path / "p.csv").write_text("row,client\n4,north\n1,south\n0,north\n7,north\n2,south\n")
+    (tmp_path / "p.csv").write_text(
+        "\ufeffrow,client\n4,north\n1,south\n0,north\n7,north\n2,south\n"
+    )
     for name in ("p.json", "p.csv"):
         parts = rows_of(File(str(tmp_path / name)), labels_of([5, 5]), 2)
         assert [p.tolist() for p in parts] == [[4, 0, 7], [1, 2]]
@@ -231,8 +233,10 @@ def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
         ("p.json", '{"a": [true], "b": [2]}', "client 'a' must be a list of whole numbers"),
         ("p.json", "[[1], [2]]", 'it must be {"client": '),
         ("p.json", "{", "is not a partition: "),
-        ("p.csv", "row,who\n1,a\n", "line 2 has no whole number in column row"),
-        ("p.csv", "row,client\n1,a\nx,b\n", "line 3 has no whole number"),
+        ("p.json", '{"a": [1], "a": [2]}', "client 'a' is there twice"),
+        ("p.csv", "row,who\n1,a\n", "line 2 must have a whole number in column row and a name"),
+        ("p.csv", "row,client\n1,a\nx,b\n", "line 3 must have a whole number"),
+        ("p.csv", "row,client\n1,a\n4\n", "line 3 must have a whole number"),
         ("p.csv", "", "has 0 clients"),
     ],
 )

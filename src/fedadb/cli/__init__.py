@@ -53,7 +53,7 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{error.strerror or error}; what is done so far is kept")
+        complain(f"{where}{error.strerror or error}")
         sys.exit(1)
     except Fault as error:
         complain(str(error))

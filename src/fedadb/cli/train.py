@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedadb.cli.terminal import FILE, SETTINGS, complain, given, out, tell, track
-from fedadb.core.errors import BadInput
+from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment
@@ -90,6 +90,9 @@ def _train(e: "Experiment", place: Path) -> "History":
             if len(begun.done) == e.rounds:
                 tell(f"{_title(e)}: done earlier, in {place}")
             return History(place, follow(begun.done, begun.rounds, e.rounds, out, _title(e)))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise Fault(f"{where}{error.strerror or error}; what is done so far is kept") from error
     except KeyboardInterrupt:
         complain(f"stopped; the same command goes on from the last round in {place}")
         raise typer.Exit(130) from None

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Track(Protocol):
-    """`with track("decoding", 1000) as advance:`, and then `advance(8)` as work gets done."""
+    """`with track("decoding", 1000, "images") as advance:`, and `advance(8)` as work gets done."""
 
     def __call__(
         self, what: str, total: int, unit: str

@@ -69,7 +69,8 @@ class AsIs:
 def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:
     """A random window of each image, stretched to the old size.
 
-    It has at least the `smallest` share of the area, and sides of a ratio between 3:4 and 4:3.
+    It has at least the `smallest` share of the area, and sides of a ratio between 3:4 and 4:3, but
+    for windows that would be longer than the image: those end where it does.
     """
     area, ratio, x, y = torch.rand(4, len(images), generator=rng).to(images.device)
     area = smallest + (1 - smallest) * area

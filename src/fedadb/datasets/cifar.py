@@ -32,12 +32,13 @@ def read_10(folder: Path, track: Track) -> Splits:
 def read_100(folder: Path, track: Track) -> Splits:
     train, test = (_records(folder / f"{part}.bin", 2) for part in ("train", "test"))
     check(folder, [train, test], 100)
+    path = folder / "fine_label_names.txt"
     try:
-        names = (folder / "fine_label_names.txt").read_text(encoding="utf-8").split()
-    except OSError as error:
-        raise BadInput(f"{error.filename} cannot be read: {error.strerror}") from error
+        names = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
     if len(names) != 100:
-        raise BadInput(f"{folder / 'fine_label_names.txt'} has {len(names)} names and not 100")
+        raise BadInput(f"{path} has {len(names)} names and not 100")
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     return Splits(train, test, tuple(names), Transform(mean, std, pad=4, flip=True, cutout=16))
 

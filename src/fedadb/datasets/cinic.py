@@ -4,30 +4,18 @@
 
 from pathlib import Path
 
-import torch
-
 from fedadb.core.data import Splits
 from fedadb.core.track import Track
 from fedadb.core.transform import Transform
 from fedadb.datasets.cifar import NAMES
 from fedadb.datasets.decode import Look
-from fedadb.datasets.folders import labelled, train_and_test
+from fedadb.datasets.folders import decoded, labelled
 from fedadb.datasets.source import Download, Source
 
 
 def read(folder: Path, track: Track) -> Splits:
-    (train_files, train_y), (test_files, test_y) = (
-        labelled(folder / part, NAMES) for part in ("train", "test")
-    )
-    rows = torch.arange(len(train_y) + len(test_y))
-    train, test = train_and_test(
-        folder,
-        train_files + test_files,
-        torch.cat([train_y, test_y]),
-        (rows[: len(train_y)], rows[len(train_y) :]),
-        Look(32, 32, "RGB"),
-        track,
-    )
+    parts = [labelled(folder / part, NAMES) for part in ("train", "test")]
+    train, test = decoded(folder, parts, Look(32, 32, "RGB"), track)
     mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
     return Splits(train, test, NAMES, Transform(mean, std, pad=4, pad_mode="reflect", flip=True))
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,7 @@ SMALLEST = 28  # what the smallest model takes
 GREY = {"1", "L", "LA"}
 DEEP = {"I;16", "I;16L", "I;16B", "I;16N"}  # 16-bit grey, as scanners write it
 COLOUR = {"RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
+VERSION = 1  # of how pixels are made: another one makes what is kept anew
 AT_ONCE = 64  # files that a thread decodes before it hands them over
 
 
@@ -45,26 +48,35 @@ def decode(root: Path, files: Sequence[Path], look: Look | None, track: Track) -
     changed. Where it cannot be written the pixels are held in memory.
     """
     kept = cache() / "decoded"
-    prefix = hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:16]
+    prefix = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]
     path = kept / f"{prefix}-{_fingerprint(root, files, look)}.npy"
     with suppress(OSError, ValueError, EOFError):  # not there, or damaged
-        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+        return _mapped(path)
     look = look or common_look(files, track)
-    partial = path.with_suffix(".partial")
     try:
         kept.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        # A name of its own: another process may be decoding the same folder.
+        file = tempfile.NamedTemporaryFile(dir=kept, prefix=f".{prefix}-", delete=False)  # noqa: SIM115
+    except OSError:
+        return torch.from_numpy(np.concatenate(list(_blocks(files, look, track))))
+    partial = Path(file.name)
+    try:
+        with file:
             file.write(_header((len(files), *look.shape)))
             for block in _blocks(files, look, track):
                 file.write(block.tobytes())
         partial.replace(path)
     except OSError:
-        with suppress(OSError):
-            partial.unlink()
         return torch.from_numpy(np.concatenate(list(_blocks(files, look, track))))
+    finally:
+        partial.unlink(missing_ok=True)
     for old in kept.glob(f"{prefix}-*"):
         if old != path:
-            old.unlink()
+            old.unlink(missing_ok=True)
+    return _mapped(path)
+
+
+def _mapped(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
@@ -86,11 +98,11 @@ def common_look(files: Sequence[Path], track: Track) -> Look:
 
 
 def _fingerprint(root: Path, files: Sequence[Path], look: Look | None) -> str:
-    digest = hashlib.sha256(repr(look).encode())
+    digest = hashlib.sha256(f"{VERSION} {look}".encode())
     for path in files:
         about = path.stat()
-        name = path.relative_to(root)
-        digest.update(f"{name}\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+        digest.update(os.fsencode(path.relative_to(root)))
+        digest.update(f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -111,13 +123,11 @@ def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray
         return np.stack([_pixels(path, look) for path in group])
 
     with (
-        ThreadPoolExecutor() as pool,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
         track("decoding images", len(files), "images") as advance,
     ):
         try:
-            for block in pool.map(
-                lambda group: np.stack([_pixels(p, look) for p in group]), groups
-            ):
+            for block in pool.map(block_of, groups):
                 yield block
                 advance(len(block))
         except BaseException:

@@ -3,10 +3,12 @@
 import errno
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import pooch
 import requests
@@ -17,7 +19,7 @@ from fedadb.core.files import owned, write_whole
 from fedadb.core.track import Track
 from fedadb.datasets.source import Download, Source, directory
 from fedadb.datasets.unpack import find, unpack
-from fedadb.datasets.verify import Origin, origin_file, require_rows, tree_digest
+from fedadb.datasets.verify import Origin, origin_file, require_images, tree_digest
 
 BLOCK = 1 << 20
 PATIENCE = (10, 60)  # seconds for a connection, and between two pieces of an answer
@@ -42,7 +44,7 @@ def fetch(source: Source, track: Track) -> Path:
             except (BadInput, Fault):
                 shutil.rmtree(work)  # a later call has no use for such files
                 raise
-            origin = Origin(urls, tree_digest(whole) if source.marker else None)
+            origin = Origin(urls, tree_digest(whole, track) if source.marker else None)
             _replace(source.place, whole, aside=work / "old")
             write_whole(origin_file(source), json.dumps(origin._asdict()).encode())
             shutil.rmtree(work)
@@ -79,7 +81,10 @@ def _download(download: Download, folder: Path, track: Track) -> str:
             )
         except SERVED as error:
             faults.append(f"{url}: {_reason(error)}")
+            if isinstance(error, ValueError):  # whole, and wrong
+                part.unlink(missing_ok=True)
         else:
+            part.unlink(missing_ok=True)
             return url
     again = "; the same command goes on from what has come" if part.exists() else ""
     raise Fault(f"{download.name} could not be fetched: {'; '.join(faults)}{again}")
@@ -102,22 +107,31 @@ def _stream(
                 track(f"fetching {part.stem}", size, "bytes") as advance,
             ):
                 advance(have if resumed else 0)
-                _copy(reply, file.write, advance)
-    part.replace(output_file)  # if nothing was left to send, its checksum tells whether it is whole
+                _copy(reply, file, advance, limit=2 * size + BLOCK)
+    # The part stays until its checksum is known. If nothing was left to send, that tells whether
+    # it is whole.
+    Path(output_file).unlink()
+    os.link(part, output_file)
 
 
 def _copy(
-    reply: requests.Response, write: Callable[[bytes], int], advance: Callable[[int], None]
+    reply: requests.Response, file: BinaryIO, advance: Callable[[int], None], limit: int
 ) -> None:
     for block in reply.raw.stream(BLOCK, decode_content=False):
-        write(block)
+        file.write(block)
         advance(len(block))
+        if file.tell() > limit:
+            raise ValueError(f"the server sends more than {limit} bytes")
 
 
 def _reason(error: Exception) -> str:
     """One short sentence out of what requests, urllib3 and pooch raise."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server answers {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "the server's certificate is not accepted"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "the proxy does not connect"
     if isinstance(error, requests.ConnectionError | requests.Timeout):
         return "the server cannot be reached"
     if isinstance(error, urllib3.exceptions.HTTPError):
@@ -129,21 +143,32 @@ def _reason(error: Exception) -> str:
 
 def _assembled(source: Source, work: Path, track: Track) -> Path:
     """The dataset as it will lie on disk: a file, a folder of files, or an archive's folder."""
-    files, unpacked = work / "files", work / "unpacked"
-    if source.marker is None:
-        return files / source.place.name if (files / source.place.name).is_file() else files
-    shutil.rmtree(unpacked, ignore_errors=True)  # half of it, from an interrupted call
-    (archive,) = source.downloads
-    unpack(files / archive.name, unpacked, source.unpacked)
-    whole = find(unpacked, source.marker)
-    if archive.md5 is None:
-        require_rows(source, source.read(whole, track))
+    files, whole = work / "files", work / "whole"
+    shutil.rmtree(whole, ignore_errors=True)  # half of it, from an interrupted call
+    if source.marker is not None:
+        (archive,) = source.downloads
+        unpack(files / archive.name, whole, source.unpacked, track)
+        folder = find(whole, source.marker)
+        if archive.md5 is None:
+            require_images(source, folder)
+        return folder
+    if (files / source.place.name).is_file():
+        return files / source.place.name
+    whole.mkdir()
+    for download in source.downloads:
+        os.link(files / download.name, whole / download.name)
     return whole
 
 
 def _replace(place: Path, whole: Path, aside: Path) -> None:
     """Put it where what was there before, if anything, stays until the very moment."""
-    if place.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
-    whole.replace(place)
+    if not place.is_dir():
+        whole.replace(place)
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+    place.rename(aside)
+    try:
+        whole.rename(place)
+    except OSError:
+        aside.rename(place)
+        raise

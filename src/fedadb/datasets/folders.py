@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,26 +17,28 @@ def visible(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
 
 
-def labelled(folder: Path, names: Sequence[str]) -> tuple[list[Path], Tensor]:
+class Labelled(NamedTuple):
+    files: list[Path]
+    y: Tensor
+
+    def rows(self, which: Tensor) -> "Labelled":
+        return Labelled([self.files[row] for row in which.tolist()], self.y[which])
+
+
+def labelled(folder: Path, names: Sequence[str]) -> Labelled:
     """The files in one subfolder a class, and the class of each."""
     held = [_images(folder / name) for name in names]
     labels = [c for c, files in enumerate(held) for _ in files]
-    return [path for files in held for path in files], torch.tensor(labels)
+    return Labelled([path for files in held for path in files], torch.tensor(labels))
 
 
-def train_and_test(
-    root: Path,
-    files: Sequence[Path],
-    labels: Tensor,
-    parts: tuple[Tensor, Tensor],
-    look: Look | None,
-    track: Track,
-) -> tuple[Examples, Examples]:
-    """The images at the rows of either part; both lie in one array, one after the other."""
-    order = torch.cat(parts)
-    pixels = decode(root, [files[row] for row in order.tolist()], look, track)
-    examples, n = Examples(pixels, labels[order]), len(parts[0])
-    return examples.rows(slice(n)), examples.rows(slice(n, None))
+def decoded(
+    root: Path, parts: Sequence[Labelled], look: Look | None, track: Track
+) -> list[Examples]:
+    """The images of each part; all lie in one array, one part after the other."""
+    pixels = decode(root, [path for files, _ in parts for path in files], look, track)
+    sizes = [len(files) for files, _ in parts]
+    return [Examples(x, y) for x, (_, y) in zip(torch.split(pixels, sizes), parts, strict=True)]
 
 
 def _images(folder: Path) -> list[Path]:

@@ -43,7 +43,7 @@ def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     head = 4 + 4 * dimensions
-    shape = np.frombuffer(stored[4:head], dtype=">u4").astype(int)
+    shape = np.frombuffer(stored[4:head].ljust(head - 4), dtype=">u4").astype(int)
     if stored[:4] != bytes([0, 0, 8, dimensions]) or len(stored) != head + shape.prod():
         raise BadInput(f"{path} is not in IDX format, or not whole; fetch it anew")
     return np.frombuffer(bytearray(stored[head:]), dtype=np.uint8).reshape(shape)

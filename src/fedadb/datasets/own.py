@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import torch
+from PIL import Image
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.track import Track
 from fedadb.core.transform import Transform
 from fedadb.datasets import arrays
-from fedadb.datasets.folders import labelled, train_and_test, visible
+from fedadb.datasets.folders import decoded, labelled, visible
 from fedadb.datasets.split import stratified
 
 
@@ -20,17 +20,9 @@ def load_npz(path: Path, track: Track) -> Splits:
     are left out. An optional array `classes` names the classes.
     """
     stored = arrays.read(path)
-    if "x" in stored or "y" in stored:
-        whole = [arrays.images(path, stored, "x", "y")]
-    elif "train_images" in stored:
-        whole = [
-            arrays.images(path, stored, f"{part}_images", f"{part}_labels")
-            for part in ("train", "test")
-        ]
-    else:
-        whole = [
-            arrays.images(path, stored, f"x_{part}", f"y_{part}") for part in ("train", "test")
-        ]
+    names_of = {"x": [("x", "y")], "train_images": _pairs("{}_images", "{}_labels")}
+    given = next((names_of[first] for first in names_of if first in stored), _pairs("x_{}", "y_{}"))
+    whole = [arrays.images(path, stored, x, y) for x, y in given]
     if "classes" in stored:
         names = tuple(str(name) for name in stored["classes"].reshape(-1))
     else:
@@ -42,7 +34,7 @@ def load_npz(path: Path, track: Track) -> Splits:
     arrays.check(path, whole, len(names))
     if len(whole) == 1:
         whole = [whole[0].rows(rows) for rows in stratified(whole[0].y, len(names))]
-    return _splits(path, whole[0], whole[1], names)
+    return _splits(path, names, *whole)
 
 
 def load_folder(path: Path, track: Track) -> Splits:
@@ -54,17 +46,22 @@ def load_folder(path: Path, track: Track) -> Splits:
         raise BadInput(f"{path} has train/ but no test/")
     root = path / "train" if divided else path
     names = tuple(p.name for p in visible(root) if p.is_dir())
+    for loose in visible(root):
+        if loose.suffix.lower() in Image.registered_extensions():
+            raise BadInput(f"{loose} is in no class's folder: move it into one")
     _require_two(path, names)
-    files, labels = labelled(root, names)
-    parts = stratified(labels, len(names))
+    whole = labelled(root, names)
     if divided:
         if strangers := {p.name for p in visible(path / "test") if p.is_dir()} ^ set(names):
             raise BadInput(f"{path}: class {min(strangers)!r} is in only one of train and test")
-        more, of_more = labelled(path / "test", names)
-        parts = torch.arange(len(files)), torch.arange(len(files), len(files) + len(more))
-        files, labels = files + more, torch.cat([labels, of_more])
-    train, test = train_and_test(path, files, labels, parts, None, track)
-    return _splits(path, train, test, names)
+        parts = [whole, labelled(path / "test", names)]
+    else:
+        parts = [whole.rows(rows) for rows in stratified(whole.y, len(names))]
+    return _splits(path, names, *decoded(path, parts, None, track))
+
+
+def _pairs(x: str, y: str) -> list[tuple[str, str]]:
+    return [(x.format(part), y.format(part)) for part in ("train", "test")]
 
 
 def _require_two(path: Path, names: tuple[str, ...]) -> None:
@@ -73,7 +70,7 @@ def _require_two(path: Path, names: tuple[str, ...]) -> None:
         raise BadInput(f"{path} has {len(names)} {plural}; a classifier needs at least two")
 
 
-def _splits(path: Path, train: Examples, test: Examples, names: tuple[str, ...]) -> Splits:
+def _splits(path: Path, names: tuple[str, ...], train: Examples, test: Examples) -> Splits:
     for part, images in (("train", train), ("test", test)):
         if not len(images.y):
             raise BadInput(f"{path} leaves no images to {part} on")

@@ -10,7 +10,7 @@ from fedadb.core.data import Domains, Splits
 from fedadb.core.track import Track
 from fedadb.core.transform import Transform
 from fedadb.datasets.decode import Look
-from fedadb.datasets.folders import labelled, train_and_test
+from fedadb.datasets.folders import Labelled, decoded, labelled
 from fedadb.datasets.source import Download, Source
 from fedadb.datasets.split import stratified
 
@@ -22,14 +22,14 @@ SIDE = 224
 def read(folder: Path, track: Track) -> Splits:
     """A fixed fifth of each class of each domain is held out to test."""
     held = [labelled(folder / domain, NAMES) for domain in DOMAINS]
-    labels = torch.cat([y for _, y in held])
     domains = torch.cat([torch.full_like(y, d) for d, (_, y) in enumerate(held)])
+    whole = Labelled([path for files, _ in held for path in files], torch.cat([y for _, y in held]))
     # A class of a domain is a stratum of its own.
-    rows = stratified(domains * len(NAMES) + labels, len(DOMAINS) * len(NAMES))
-    files = [path for paths, _ in held for path in paths]
-    train, test = train_and_test(folder, files, labels, rows, Look(SIDE, SIDE, "RGB"), track)
+    parts = stratified(domains * len(NAMES) + whole.y, len(DOMAINS) * len(NAMES))
+    look = Look(SIDE, SIDE, "RGB")
+    train, test = decoded(folder, [whole.rows(rows) for rows in parts], look, track)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
-    of_train, of_test = (domains[part] for part in rows)
+    of_train, of_test = (domains[rows] for rows in parts)
     return Splits(
         train,
         test,

@@ -2,34 +2,45 @@
 
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fedadb.core.errors import Fault
+from fedadb.core.track import Track
 
 BLOCK = 1 << 20
+FILES = 1_000_000  # more than any of the datasets has
 
 
-def unpack(archive: Path, into: Path, limit: int) -> None:
+def unpack(archive: Path, into: Path, limit: int, track: Track) -> None:
     """The archive's files below a new folder; a Fault if they are not plain, or over the limit."""
     left = limit
     into.mkdir()
     try:
-        for name, content in _members(archive):
-            path = into / _plain(archive, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with content, path.open("xb") as file:
-                while block := content.read(BLOCK):
-                    left -= len(block)
-                    if left < 0:
-                        raise Fault(f"{archive.name} holds more than {limit} bytes; not unpacked")
-                    file.write(block)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise Fault(f"{archive.name} is damaged: {error}") from error
-    except FileExistsError as error:
+        with track(f"unpacking {archive.name}", limit, "bytes") as advance:
+            for count, (name, content) in enumerate(_members(archive)):
+                if count == FILES:
+                    raise Fault(f"{archive.name} holds more than {FILES} files; not unpacked")
+                path = into / _plain(archive, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with content, path.open("xb") as file:
+                    while block := content.read(BLOCK):
+                        left -= len(block)
+                        if left < 0:
+                            raise Fault(f"{archive.name} unpacks to more than {limit} bytes")
+                        file.write(block)
+                        advance(len(block))
+    except Fault:
+        raise
+    except (FileExistsError, NotADirectoryError) as error:
         raise Fault(f"{archive.name} holds {error.filename} twice; not unpacked") from error
+    except OSError as error:
+        if error.errno is not None:  # of the disk; zlib's and gzip's have none
+            raise
+        raise Fault(f"{archive.name} is damaged: {error}") from error
+    except Exception as error:  # whatever a damaged or encrypted archive makes its reader raise
+        raise Fault(f"{archive.name} is damaged: {error}") from error
 
 
 def find(folder: Path, marker: str) -> Path:

@@ -1,6 +1,8 @@
 """How good a model is on a test set."""
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -28,25 +30,46 @@ def mixed(images: Examples) -> Examples:
     return images.rows(order)
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Exam:
+    """A test set, cut into batches of a fixed order and size."""
+
+    f: Model
+    test: Examples
+    transform: Transform | AsIs
+    batch_size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.test.y) // self.batch_size)
+
+    @torch.inference_mode()
+    def batch(self, w: Vector, i: int) -> tuple[float, list[int]]:
+        """The sum of the i-th batch's cross entropies, and how many of each class it gets right."""
+        part = slice(i * self.batch_size, (i + 1) * self.batch_size)
+        y = self.test.y[part]
+        logits = self.f(w, self.transform.plain(self.test.x[part])).logits
+        loss = float(F.cross_entropy(logits, y, reduction="sum"))
+        hits = torch.bincount(y[logits.argmax(1) == y].cpu(), minlength=self.f.classes)
+        return loss, hits.tolist()
+
+    def scores(self, batches: Iterable[tuple[float, Sequence[int]]]) -> Scores:
+        """What all batches come to, summed in their order."""
+        loss, hits = 0.0, [0] * self.f.classes
+        for more, of_class in batches:
+            loss += more
+            hits = [h + n for h, n in zip(hits, of_class, strict=True)]
+        counts = torch.bincount(self.test.y.cpu(), minlength=self.f.classes).tolist()
+        n = len(self.test.y)
+        return Scores(
+            accuracy=sum(hits) / n,
+            loss=loss / n,
+            class_accuracy=[h / c if c else math.nan for h, c in zip(hits, counts, strict=True)],
+        )
+
+
 def evaluate(
     f: Model, w: Vector, test: Examples, transform: Transform | AsIs, batch_size: int
 ) -> Scores:
-    """Accuracy in [0, 1] and mean cross entropy, over batches of a fixed order and size."""
-    hits = torch.zeros(f.classes, dtype=torch.float64)
-    loss = 0.0
-    for images, y in zip(
-        torch.split(test.x, batch_size), torch.split(test.y, batch_size), strict=True
-    ):
-        logits = f(w, transform.plain(images)).logits
-        loss += float(F.cross_entropy(logits, y, reduction="sum"))
-        hits += torch.bincount(y[logits.argmax(1) == y].cpu(), minlength=f.classes)
-    counts = torch.bincount(test.y.cpu(), minlength=f.classes)
-    n = len(test.y)
-    return Scores(
-        accuracy=float(hits.sum()) / n,
-        loss=loss / n,
-        class_accuracy=[
-            h / c if c else math.nan for h, c in zip(hits.tolist(), counts.tolist(), strict=True)
-        ],
-    )
+    """Accuracy in [0, 1] and mean cross entropy."""
+    exam = Exam(f, test, transform, batch_size)
+    return exam.scores(exam.batch(w, i) for i in range(len(exam)))

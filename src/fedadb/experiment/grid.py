@@ -20,7 +20,7 @@ def grid(
             twice = next(v for v in values if values.count(v) > 1)
             raise BadInput(f"{word} {twice} is given twice")
     table = merge({"algorithm": {}}, given)["algorithm"]
-    settings = sorted(table.keys() - {"name"})
+    settings = sorted(table.keys() - {"name"}) if isinstance(table, Mapping) else []
     if settings and "name" not in table and len(algorithms) == 1:
         given = merge(given, {"algorithm": {"name": algorithms[0]}})
     elif settings and table.get("name") not in algorithms:

@@ -6,12 +6,13 @@ from typing import Any
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
     "cross-silo": {"clients": 20, "participation": 0.2},
+    "small": {"clients": 10, "participation": 0.5},
 }
 
 # Tables with a name, which alone is short for them: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")
 
-SMALL: dict[str, Any] = {"clients": 10, "participation": 0.5, "partition": {"alpha": 0.5}}
+SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
 
 DEFAULTS: dict[str, Any] = {
     "dataset": "digits",

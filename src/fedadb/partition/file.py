@@ -56,7 +56,7 @@ class File:
     def _read(self) -> dict[str, list[int]]:
         path = Path(self.path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
             return _from_csv(text) if path.suffix == ".csv" else _from_json(text)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path} cannot be read: {error}") from error
@@ -65,10 +65,18 @@ class File:
 
 
 def _from_json(text: str) -> dict[str, list[int]]:
-    stored = json.loads(text)
+    stored = json.loads(text, object_pairs_hook=_once)
     if not isinstance(stored, dict):
         raise ValueError('it must be {"client": [row, …], …}')
     return {client: _numbers(client, rows) for client, rows in stored.items()}
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    clients = [client for client, _ in pairs]
+    if len(set(clients)) < len(clients):
+        twice = next(client for client in clients if clients.count(client) > 1)
+        raise ValueError(f"client {twice!r} is there twice")
+    return dict(pairs)
 
 
 def _numbers(client: str, rows: object) -> list[int]:
@@ -81,10 +89,10 @@ def _from_csv(text: str) -> dict[str, list[int]]:
     lines: Iterable[dict[str, str]] = csv.DictReader(text.splitlines())
     held: dict[str, list[int]] = {}
     for number, line in enumerate(lines, start=2):
-        try:
-            held.setdefault(line["client"], []).append(int(line["row"]))
-        except (KeyError, TypeError, ValueError):
+        client, row = line.get("client"), line.get("row") or ""
+        if not client or not row.strip().isdecimal():
             raise ValueError(
-                f"line {number} has no whole number in column row and no name in column client"
-            ) from None
+                f"line {number} must have a whole number in column row and a name in column client"
+            )
+        held.setdefault(client, []).append(int(row))
     return held
