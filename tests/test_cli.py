@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -142,8 +143,6 @@ def test_a_file_that_is_not_there_is_one_sentence_and_exit_2(
 def test_wrong_data_of_ones_own_are_one_sentence_and_exit_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import numpy as np
-
     np.savez(tmp_path / "a.npz", x=pixels(20, 28, 28), y=np.arange(19))
     np.savez(tmp_path / "b.npz", images=pixels(20, 28, 28))
     write_images(tmp_path / "one" / "class", 3)
@@ -192,6 +191,15 @@ def test_a_partition_is_shown_and_drawn(
     assert re.search(r"missing-class rate γ +0\.800 +0\.800 +0\.800", out)
     with Image.open(picture) as drawn:
         assert min(drawn.size) > 400
+    strange = np.array(["$x^2$", r"$\frac{$", "红", "n" * 300])
+    np.savez(tmp_path / "a.npz", x=pixels(400, 28, 28), y=np.arange(400) % 4, classes=strange)
+    words[2:3] = [f"dataset=npz:{tmp_path / 'a.npz'}"]
+    code, out, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    words[-1] = "/proc/who.png"
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--out '/proc/who.png' cannot be written" in err
     code, _, err = invoke("partition", "--out", "who.doc", monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (2, "fedadb: --out 'who.doc': must end in .png, .pdf or .svg\n")
 

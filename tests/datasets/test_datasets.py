@@ -222,6 +222,12 @@ def test_own_arrays_come_divided_or_whole(tmp_path: Path) -> None:
     np.savez(path, x=pixels(30, 28, 28), y=np.full(30, 10**9))
     with pytest.raises(BadInput, match="label 1000000000 is higher than there are rows"):
         datasets.load(f"npz:{path}")
+    np.savez(path, x=pixels(30, 28, 28), y=y + 1)
+    with pytest.raises(BadInput, match="no row has label 0; number the classes from 0"):
+        datasets.load(f"npz:{path}")
+    np.savez(path, x=pixels(30, 28, 28), y=y, classes=np.array(["cat", "dog", "cat"]))
+    with pytest.raises(BadInput, match="two classes called 'cat'"):
+        datasets.load(f"npz:{path}")
 
 
 def test_a_file_in_the_manner_of_medmnist_is_ones_own_without_validation(tmp_path: Path) -> None:
@@ -316,7 +322,7 @@ def test_wrong_folders_are_explained(tmp_path: Path) -> None:
     (tmp_path / "empty" / ".hidden").write_text("passed over")
     (tmp_path / ".git").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("no image")
-    with pytest.raises(BadInput, match=r"notes\.txt cannot be read as an image"):
+    with pytest.raises(BadInput, match=r"notes\.txt is not an image, or damaged"):
         datasets.load(f"folder:{tmp_path}")
 
 
@@ -327,7 +333,7 @@ def test_a_damaged_image_is_named(tmp_path: Path) -> None:
     whole = picture.read_bytes()
     for length in (0, 20, len(whole) // 2):
         picture.write_bytes(whole[:length])
-        with pytest.raises(BadInput, match=r"3\.png cannot be read as an image"):
+        with pytest.raises(BadInput, match=r"3\.png (is not an image, or damaged|cannot be read)"):
             datasets.load(f"folder:{tmp_path}")
 
 
@@ -340,6 +346,9 @@ def test_sixteen_bit_images_keep_their_range(tmp_path: Path) -> None:
     x = datasets.load(f"folder:{tmp_path}").train.x
     assert x.shape[1:] == (1, 28, 28)
     assert x[0, 0].tolist() == (deep >> 8).tolist()
+    for path in tmp_path.rglob("*.png"):  # 12 bits in 16, as from a scanner
+        Image.fromarray(deep >> 4).save(path)
+    assert datasets.load(f"folder:{tmp_path}").train.x[0, 0].tolist() == (deep >> 8).tolist()
     Image.new("F", (28, 28)).save(tmp_path / "a" / "float.tiff")
     with pytest.raises(BadInput, match="save it with 8 or 16 bits"):
         datasets.load(f"folder:{tmp_path}")
@@ -350,6 +359,14 @@ def test_images_in_deeper_folders_are_not_passed_over(tmp_path: Path) -> None:
         write_images(tmp_path / name, 5)
     write_images(tmp_path / "b" / "more", 5)
     with pytest.raises(BadInput, match="more is a folder"):
+        datasets.load(f"folder:{tmp_path}")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_images(tmp_path / name, 5)
+    os.mkfifo(tmp_path / "b" / "pipe.png")
+    with pytest.raises(BadInput, match=r"pipe\.png is not a file"):
         datasets.load(f"folder:{tmp_path}")
 
 

@@ -117,6 +117,13 @@ def test_giving_up_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
         rows_of(Dirichlet(0.001), labels_of([600, 600]), 100)
 
 
+def test_the_smallest_alpha_gives_a_class_to_one_client() -> None:
+    labels = labels_of([50] * 8)
+    parts = rows_of(Dirichlet(1e-300, min_rows=1), labels, 3)
+    holders = [sum(c in labels[p] for p in parts) for c in range(8)]
+    assert holders == [1] * 8
+
+
 # shards
 
 
@@ -215,7 +222,8 @@ def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text(
         "\ufeffrow,client\n4,north\n1,south\n0,north\n7,north\n2,south\n"
     )
-    for name in ("p.json", "p.csv"):
+    (tmp_path / "q.CSV").write_text("client;row\nnorth; 4\nsouth;1\nnorth;0\nnorth;7\nsouth;2\n")
+    for name in ("p.json", "p.csv", "q.CSV"):
         parts = rows_of(File(str(tmp_path / name)), labels_of([5, 5]), 2)
         assert [p.tolist() for p in parts] == [[4, 0, 7], [1, 2]]
 
@@ -223,8 +231,16 @@ def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("p.json", '{"a": [1, 2], "b": [3, 2]}', "row 2 is with client 'a' and with client 'b'"),
-        ("p.json", '{"a": [1, 1], "b": [3]}', "row 1 is with client 'a' and with client 'a'"),
+        (
+            "p.json",
+            '{"a": [1, 2], "b": [3, 2]}',
+            "row 2 is there twice, with client 'a' and",
+        ),
+        (
+            "p.json",
+            '{"a": [1, 1], "b": [3]}',
+            "row 1 is there twice, with client 'a' and",
+        ),
         ("p.json", '{"a": [1], "b": [10]}', "client 'b' has row 10; the training rows are 0 to 9"),
         ("p.json", '{"a": [1], "b": [-1]}', "client 'b' has row -1"),
         ("p.json", '{"a": [1], "b": []}', "client 'b' has no rows"),
@@ -237,7 +253,8 @@ def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
         ("p.csv", "row,who\n1,a\n", "line 2 must have a whole number in column row and a name"),
         ("p.csv", "row,client\n1,a\nx,b\n", "line 3 must have a whole number"),
         ("p.csv", "row,client\n1,a\n4\n", "line 3 must have a whole number"),
-        ("p.csv", "", "has 0 clients"),
+        ("p.csv", "", "names no clients"),
+        ("p.json", "[" * 100_000, "is not a partition"),
     ],
 )
 def test_a_wrong_file_is_explained(name: str, text: str, message: str, tmp_path: Path) -> None:

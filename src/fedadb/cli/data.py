@@ -56,8 +56,13 @@ def fetch(name: NAME) -> None:
 
     source = _source(name)
     if source.here():
-        tell(f"{name} is here already; `fedadb data check {name}` tells whether it is whole.")
-        return
+        try:
+            source.load(name, track)
+        except BadInput:
+            tell(f"{name} is here, but damaged: it is fetched anew.")
+        else:
+            tell(f"{name} is here already; `fedadb data check {name}` tells whether it is whole.")
+            return
     tell(f"{name}: licence {source.licence}")
     try:
         place = bring(source, track)
@@ -110,11 +115,15 @@ def partition(
     if picture.suffix.lower() not in {".png", ".pdf", ".svg"}:
         raise BadInput(f"--out {str(picture)!r}: must end in .png, .pdf or .svg")
     e = Experiment.read(given(experiment, settings))
+    try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.touch()
+    except OSError as error:
+        raise BadInput(f"--out {str(picture)!r} cannot be written: {error.strerror}") from error
     splits = datasets.load(e.dataset, track)
     counts = build.held(splits, build.partition(e, splits))
     for table in holdings(counts, splits.classes):
         out.print(table)
-    picture.parent.mkdir(parents=True, exist_ok=True)
     draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], picture)
     tell(f"Picture: {picture}")
 

@@ -21,6 +21,8 @@ def read(path: Path) -> dict[str, NDArray[np.generic]]:
             file.seek(0)
             with np.load(file, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
+    except PermissionError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever a damaged file makes zip, zlib and numpy raise
         if "Object arrays" in str(error):
             raise BadInput(

@@ -51,10 +51,7 @@ def _records(path: Path, labels: int) -> Examples:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     size = labels + PIXELS
     if not len(stored) or len(stored) % size:
-        raise BadInput(
-            f"{path} has {len(stored)} bytes, which is no number of {size}-byte records; "
-            "fetch it anew"
-        )
+        raise BadInput(f"{path} has {len(stored)} bytes, which is no number of {size}-byte records")
     records = torch.from_numpy(stored).view(-1, size)
     return Examples(records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1].long())
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
@@ -35,6 +35,7 @@ class Look(NamedTuple):
     width: int
     height: int
     mode: str  # "L" or "RGB"
+    shift: int = 8  # bits that 16-bit grey loses; fewer if its highest value needs fewer
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -84,17 +85,21 @@ def common_look(files: Sequence[Path], track: Track) -> Look:
     """The most common size among the images, at least the smallest; in colour if any is."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes = set()
+    highest = 0  # of 16-bit grey
     with track("looking at images", len(files), "images") as advance:
         for path in files:
             with _opened(path) as image:
                 sizes[image.size] += 1
                 modes.add(image.mode)
+                if image.mode in DEEP:
+                    highest = max(highest, int(_deep(path, image).max()))
             if image.mode not in GREY | DEEP | COLOUR:
                 raise BadInput(f"{path} has pixels of kind {image.mode}: save it with 8 or 16 bits")
             advance(1)
     width, height = max(sizes, key=lambda size: (sizes[size], -size[0] * size[1]))
     mode = "L" if modes <= GREY | DEEP else "RGB"
-    return Look(max(width, SMALLEST), max(height, SMALLEST), mode)
+    shift = max(highest.bit_length() - 8, 0)
+    return Look(max(width, SMALLEST), max(height, SMALLEST), mode, shift)
 
 
 def _fingerprint(root: Path, files: Sequence[Path], look: Look | None) -> str:
@@ -138,7 +143,9 @@ def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray
 def _pixels(path: Path, look: Look) -> NDArray[np.uint8]:
     try:
         with _opened(path) as image:
-            plain = _eight_bits(image).convert(look.mode).resize((look.width, look.height))
+            if image.mode in DEEP:  # scaled down; converting would cut it off at 255
+                image = Image.fromarray((_deep(path, image) >> look.shift).astype(np.uint8))
+            plain = image.convert(look.mode).resize((look.width, look.height))
     except BadInput:
         raise
     except Exception as error:  # whatever a damaged file makes its decoder raise
@@ -150,12 +157,14 @@ def _pixels(path: Path, look: Look) -> NDArray[np.uint8]:
 def _opened(path: Path) -> Image.Image:
     try:
         return Image.open(path)
+    except UnidentifiedImageError as error:
+        raise BadInput(f"{path} is not an image, or damaged: move it away") from error
     except Exception as error:  # whatever a damaged file makes its decoder raise
         raise BadInput(f"{path} cannot be read as an image: {error}") from error
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit grey scaled down; converting would cut it off at 255."""
-    if image.mode not in DEEP:
-        return image
-    return Image.fromarray((np.array(image) >> 8).astype(np.uint8))
+def _deep(path: Path, image: Image.Image) -> NDArray[np.uint16]:
+    try:
+        return np.array(image)
+    except Exception as error:  # whatever a damaged file makes its decoder raise
+        raise BadInput(f"{path} cannot be read as an image: {error}") from error

@@ -51,7 +51,10 @@ def fetch(source: Source, track: Track) -> Path:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise Fault(f"{directory()} has no space left; nothing was installed") from error
-        raise Fault(f"{error.filename or directory()}: {error.strerror or error}") from error
+        raise Fault(
+            f"{error.filename or directory()} cannot be written ({error.strerror or error}); set "
+            "FEDADB_DATA to another directory"
+        ) from error
     return source.place
 
 
@@ -67,7 +70,7 @@ def _require_space(source: Source, work: Path) -> None:
 
 def _download(download: Download, folder: Path, track: Track) -> str:
     """Bring the file into the folder from the first address that has it; that address."""
-    logging.getLogger("pooch").setLevel(logging.ERROR)
+    pooch.get_logger().setLevel(logging.ERROR)
     part = folder / f"{download.name}.part"
     faults = []
     for url in download.urls:
@@ -86,8 +89,8 @@ def _download(download: Download, folder: Path, track: Track) -> str:
         else:
             part.unlink(missing_ok=True)
             return url
-    again = "; the same command goes on from what has come" if part.exists() else ""
-    raise Fault(f"{download.name} could not be fetched: {'; '.join(faults)}{again}")
+    again = "the same command goes on from what has come" if part.exists() else "try again later"
+    raise Fault(f"{download.name} could not be fetched: {'; '.join(faults)}; {again}")
 
 
 def _stream(

@@ -47,6 +47,9 @@ def _images(folder: Path) -> list[Path]:
     files = visible(folder)
     if not files:
         raise BadInput(f"{folder} has no images")
-    if nested := [p for p in files if p.is_dir()]:
-        raise BadInput(f"{nested[0]} is a folder: images lie right in their class's folder")
+    for path in files:
+        if path.is_dir():
+            raise BadInput(f"{path} is a folder: images lie right in their class's folder")
+        if not path.is_file():
+            raise BadInput(f"{path} is not a file: move it away")
     return files

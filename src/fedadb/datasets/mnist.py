@@ -32,7 +32,7 @@ def _examples(folder: Path, part: str) -> Examples:
     x = _idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)
     y = _idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)
     if len(x) != len(y):
-        raise BadInput(f"{folder}: {part} has {len(x)} images and {len(y)} labels; fetch it anew")
+        raise BadInput(f"{folder}: {part} has {len(x)} images and {len(y)} labels")
     return Examples(torch.from_numpy(x)[:, None], torch.from_numpy(y).long())
 
 
@@ -45,7 +45,7 @@ def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     head = 4 + 4 * dimensions
     shape = np.frombuffer(stored[4:head].ljust(head - 4), dtype=">u4").astype(int)
     if stored[:4] != bytes([0, 0, 8, dimensions]) or len(stored) != head + shape.prod():
-        raise BadInput(f"{path} is not in IDX format, or not whole; fetch it anew")
+        raise BadInput(f"{path} is not in IDX format, or not whole")
     return np.frombuffer(bytearray(stored[head:]), dtype=np.uint8).reshape(shape)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 from fedadb.core.data import Examples, Splits
@@ -30,6 +31,12 @@ def load_npz(path: Path, track: Track) -> Splits:
         if highest >= sum(len(part.y) for part in whole):
             raise BadInput(f"{path}: label {highest} is higher than there are rows; number from 0")
         names = tuple(str(c) for c in range(highest + 1))
+        held = set(torch.cat([part.y for part in whole]).tolist())
+        if absent := sorted(set(range(highest + 1)) - held):
+            raise BadInput(
+                f"{path}: no row has label {absent[0]}; number the classes from 0 without gaps, or "
+                "name them all in an array `classes`"
+            )
     _require_two(path, names)
     arrays.check(path, whole, len(names))
     if len(whole) == 1:
@@ -65,6 +72,11 @@ def _pairs(x: str, y: str) -> list[tuple[str, str]]:
 
 
 def _require_two(path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"{path} has two classes called {name!r}")
+        if not name.isprintable():
+            raise BadInput(f"{path} has a class called {name!r}: give it a name of plain text")
     if len(names) < 2:
         plural = "class" if len(names) == 1 else "classes"
         raise BadInput(f"{path} has {len(names)} {plural}; a classifier needs at least two")

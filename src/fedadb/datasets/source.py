@@ -55,7 +55,11 @@ class Source:
                 f"{name} is not on this machine: there is no {self.path} in {directory()}; "
                 f"`fedadb data fetch {name}` brings it, or set FEDADB_DATA to where it lies"
             )
-        return self.read(self.place, track)
+        try:
+            return self.read(self.place, track)
+        except BadInput as error:
+            anew = f"delete {self.place} and `fedadb data fetch {name}`"
+            raise BadInput(f"{error}; to get it anew, {anew}") from error
 
 
 def directory() -> Path:

@@ -33,7 +33,7 @@ def _digits(path: Path) -> Examples:
         raise BadInput(f"{path} cannot be read as a MATLAB file: {error}") from error
     x, y = stored.get("X"), stored.get("y")
     if x is None or y is None or x.dtype != np.uint8 or x.shape != (32, 32, 3, y.size):
-        raise BadInput(f"{path} has no X of 32×32×3×N bytes with a y of N labels; fetch it anew")
+        raise BadInput(f"{path} has no X of 32×32×3×N bytes with a y of N labels")
     pixels = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
     labels = torch.from_numpy(y.astype(np.int64).reshape(-1))
     return Examples(pixels, torch.where(labels == 10, 0, labels))

@@ -36,6 +36,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "breastmnist": {"federation": SMALL},
     "pneumoniamnist": {"federation": SMALL},
     "retinamnist": {"federation": SMALL},
+    "npz": {"federation": SMALL},
+    "folder": {"federation": SMALL},
     "cifar10": {"model": "resnet18"},
     "cifar100": {"model": "resnet18"},
     "cinic10": {"model": "resnet18"},
@@ -51,7 +53,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     """The given table, with what its dataset suggests and the defaults where it is silent."""
-    preset = PRESETS.get(str(given.get("dataset", DEFAULTS["dataset"])), {})
+    dataset, _, _ = str(given.get("dataset", DEFAULTS["dataset"])).partition(":")
+    preset = PRESETS.get(dataset, {})
     return merge(merge(DEFAULTS, preset), given)
 
 

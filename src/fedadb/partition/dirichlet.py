@@ -45,7 +45,7 @@ class Dirichlet:
             raise BadInput(
                 f"dirichlet: {clients} clients with at least {self.min_rows} rows each need "
                 f"{clients * self.min_rows} rows, and there are {totals.sum()}; "
-                "lower federation.clients"
+                "lower federation.clients or federation.partition.min_rows"
             )
         tries, at_once = min(ATTEMPTS, max(100, WORK // clients)), max(1, AT_ONCE // clients)
         for _ in range(0, tries, at_once):
@@ -71,9 +71,10 @@ class Dirichlet:
             # Normalised gamma variates are Dirichlet; what is masked need not be drawn again.
             open_ = size < fair
             p = rng.standard_gamma(self.alpha, (attempts, clients)) * open_
-            lost = p.sum(1) == 0  # every share underflowed
-            p[lost] = open_[lost]
-            p[p.sum(1) == 0] = 1  # nobody is below the fair share: no rows are left
+            lost = p.sum(1) == 0  # every share underflowed: at so small an α, one client has all
+            if lost.any():
+                luck = rng.random((int(lost.sum()), clients)) * open_[lost]
+                p[lost] = luck == luck.max(1, keepdims=True)
             ends = (p.cumsum(1) / p.sum(1, keepdims=True) * n).astype(np.int64)
             ends[:, -1] = n
             counts[:, c] = np.diff(ends, prepend=0, axis=1)

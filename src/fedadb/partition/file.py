@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -47,8 +46,8 @@ class File:
                     )
                 if row in owner:
                     raise BadInput(
-                        f"{self.path}: row {row} is with client {owner[row]!r} and with client "
-                        f"{client!r}; a row has one client"
+                        f"{self.path}: row {row} is there twice, with client {owner[row]!r} and "
+                        f"client {client!r}; a row has one client"
                     )
                 owner[row] = client
         return [np.array(rows, dtype=np.int64) for rows in held.values()]
@@ -57,11 +56,14 @@ class File:
         path = Path(self.path)
         try:
             text = path.read_text(encoding="utf-8-sig")
-            return _from_csv(text) if path.suffix == ".csv" else _from_json(text)
+            held = _from_csv(text) if path.suffix.lower() == ".csv" else _from_json(text)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path} cannot be read: {error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path} is not a partition: {error}") from error
+        if not held:
+            raise BadInput(f"{path} names no clients")
+        return held
 
 
 def _from_json(text: str) -> dict[str, list[int]]:
@@ -86,7 +88,9 @@ def _numbers(client: str, rows: object) -> list[int]:
 
 
 def _from_csv(text: str) -> dict[str, list[int]]:
-    lines: Iterable[dict[str, str]] = csv.DictReader(text.splitlines())
+    rows = text.splitlines()
+    separator = ";" if rows and ";" in rows[0] else ","  # some spreadsheets write the former
+    lines = csv.DictReader(rows, delimiter=separator, skipinitialspace=True)
     held: dict[str, list[int]] = {}
     for number, line in enumerate(lines, start=2):
         client, row = line.get("client"), line.get("row") or ""

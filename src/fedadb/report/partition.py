@@ -1,5 +1,6 @@
 """Who holds what, as a picture."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ matplotlib.use("Agg")
 
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 READABLE = 30  # class names beside each other
 
@@ -18,17 +20,25 @@ def draw_partition(
 ) -> None:
     """Clients from left to right, classes from top to bottom; the darker, the more rows."""
     by_class = [[held[c] or float("nan") for held in counts] for c in range(len(classes))]
-    most = max(max(held) for held in counts)
+    most = max(2, *(max(held) for held in counts))  # a scale needs two ends
     figure = Figure(figsize=(9, min(9, 1.6 + 0.28 * len(classes))), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(
         by_class, aspect="auto", interpolation="none", cmap="YlGnBu", norm=LogNorm(1, most)
     )
-    axes.set(xlabel=f"client (of {len(counts)})", title=f"{title}: rows of each class")
+    axes.set(xlabel=f"client (of {len(counts)})", title=f"{_plain(title)}: rows of each class")
     if len(classes) <= READABLE:
-        axes.set_yticks(range(len(classes)), classes)
+        axes.set_yticks(range(len(classes)), [_plain(name) for name in classes])
     else:
         axes.set_ylabel("class")
-    axes.grid(visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, label="rows")
-    figure.savefig(path, dpi=150)
+    with warnings.catch_warnings():  # of letters that the font does not have
+        warnings.simplefilter("ignore")
+        figure.savefig(path, dpi=150)
+
+
+def _plain(name: str) -> str:
+    """The name as text: a dollar sign would begin a formula. Long ones end in dots."""
+    short = name if len(name) <= 40 else f"{name[:39]}…"
+    return short.replace("$", r"\$")
