@@ -27,7 +27,7 @@ def test_an_old_version_lives_until_the_new_one_is_checkpointed(tmp_path: Path) 
     first = memories(tmp_path / "m", {})
     first[7] = Tally(torch.tensor(1))
     checkpointed = dict(first.versions)
-    first.prune()
+    first.prune(first.versions)
     first[7] = Tally(torch.tensor(2))
     first[8] = Tally(torch.tensor(3))
 
@@ -35,7 +35,7 @@ def test_an_old_version_lives_until_the_new_one_is_checkpointed(tmp_path: Path) 
     assert int(again[7].rounds) == 1
     assert 8 not in again
     again[7] = Tally(torch.tensor(5))
-    again.prune()
+    again.prune(again.versions)
     assert len(list((tmp_path / "m").iterdir())) == 1
     assert int(memories(tmp_path / "m", again.versions)[7].rounds) == 5
 
@@ -44,7 +44,7 @@ def test_nothing_to_remember_is_not_written(tmp_path: Path) -> None:
     stateless: Memories[tuple[()]] = Memories(tmp_path / "m", (), toy_model().weights(), {})
     stateless[3] = ()
     assert 3 not in stateless
-    stateless.prune()
+    stateless.prune({})
     assert not (tmp_path / "m").exists()
 
 

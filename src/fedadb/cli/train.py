@@ -82,9 +82,13 @@ def _title(e: "Experiment") -> str:
 
 def _train(e: "Experiment", place: Path) -> "History":
     """Run the experiment in its directory, in sight of the user."""
+    from fedadb.engine.process import cores
     from fedadb.experiment.run import History, begin
     from fedadb.progress import follow
 
+    workers = e.engine.workers
+    if workers != "auto" and workers > cores():
+        complain(f"engine.workers = {workers}, and there are {cores()} cores: they share them")
     try:
         with begin(e, place, track) as begun:
             if len(begun.done) == e.rounds:

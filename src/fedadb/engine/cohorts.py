@@ -32,14 +32,28 @@ class OneByOne(Generic[S, B, C]):
         return [self._train(sent, k, round) for k in clients]
 
     def _train(self, sent: B, k: int, round: Round) -> Reply:
-        known = k in self.memories
-        memory = self.memories[k] if known else self.learner.algorithm.memory(sent.w)
-        rng = self.rng.at("client", round.t, k)
-        try:
-            reply, self.memories[k] = self.learner.train(self.shards[k], sent, memory, round, rng)
-        except (BadInput, Fault) as error:
-            raise type(error)(f"client {k} in round {round.t}: {error}") from error
-        except Exception as error:
-            error.add_note(f"This was client {k} in round {round.t}.")
-            raise
+        known = self.memories.get(k)
+        reply, memory = train_client(self.learner, self.shards[k], sent, k, known, round, self.rng)
+        self.memories[k] = memory
         return reply
+
+
+def train_client(
+    learner: Learner[S, B, C],
+    shard: Shard,
+    sent: B,
+    k: int,
+    memory: C | None,
+    round: Round,
+    rng: Stream,
+) -> tuple[Reply, C]:
+    """Client k's round, from what it remembers if it has taken part before."""
+    if memory is None:
+        memory = learner.algorithm.memory(sent.w)
+    try:
+        return learner.train(shard, sent, memory, round, rng.at("client", round.t, k))
+    except (BadInput, Fault) as error:
+        raise type(error)(f"client {k} in round {round.t}: {error}") from error
+    except Exception as error:
+        error.add_note(f"This was client {k} in round {round.t}.")
+        raise

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -67,9 +67,41 @@ class Exam:
         )
 
 
+class Examiner(Protocol):
+    """Who evaluates: sooner, or beside other work."""
+
+    overlaps: bool  # whether evaluation goes on while other things are done
+
+    def begin(self, w: Vector) -> None:
+        """Start on these weights; the last ones have been asked for."""
+        ...
+
+    def scores(self) -> Scores:
+        """What came of it; waits if need be."""
+        ...
+
+
+@dataclass
+class AtOnce:
+    """In this process, when it is asked."""
+
+    exam: Exam
+    overlaps: bool = False
+    _w: Vector | None = None
+
+    def begin(self, w: Vector) -> None:
+        self._w = w
+
+    def scores(self) -> Scores:
+        assert self._w is not None, "nothing was begun"
+        w = self._w
+        return self.exam.scores(self.exam.batch(w, i) for i in range(len(self.exam)))
+
+
 def evaluate(
     f: Model, w: Vector, test: Examples, transform: Transform | AsIs, batch_size: int
 ) -> Scores:
     """Accuracy in [0, 1] and mean cross entropy."""
-    exam = Exam(f, test, transform, batch_size)
-    return exam.scores(exam.batch(w, i) for i in range(len(exam)))
+    examiner = AtOnce(Exam(f, test, transform, batch_size))
+    examiner.begin(w)
+    return examiner.scores()

@@ -1,7 +1,7 @@
 """What clients remember, on disk: a few in use are held, however many there are."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Generic
 
@@ -57,10 +57,11 @@ class Memories(MutableMapping[int, C], Generic[C]):
     def __len__(self) -> int:
         return len(self.versions)
 
-    def prune(self) -> None:
-        """Remove every file but those of the present versions."""
+    def prune(self, checkpointed: Mapping[int, int]) -> None:
+        """Remove every file but those of the checkpoint's versions and of the present ones."""
         if self.directory.exists():
-            current = {self._path(k, version) for k, version in self.versions.items()}
+            needed = {*checkpointed.items(), *self.versions.items()}
+            current = {self._path(k, version) for k, version in needed}
             for path in self.directory.iterdir():
                 if path not in current:
                     path.unlink()

@@ -44,10 +44,11 @@ class Federation:
 
 @dataclass(frozen=True)
 class Engine:
-    """How it is computed. One process, one thread, 32-bit numbers; more is to come."""
+    """How it is computed. Neither workers nor overlap change a bit of what comes out."""
 
     device: str = "auto"  # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
-    workers: Literal["auto", 1] = "auto"
+    workers: Annotated[int, Ge(1)] | Literal["auto"] = "auto"  # processes; auto: one a core
+    overlap: bool = True  # evaluate a round while the next one trains
     precision: Literal["float32"] = "float32"
 
 

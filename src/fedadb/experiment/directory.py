@@ -54,8 +54,8 @@ def require_own(out: Path, experiment: Experiment) -> None:
 
 
 def _decisive(table: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide what is computed; the number of workers does not."""
-    engine = {k: v for k, v in table["engine"].items() if k != "workers"}
+    """The settings that decide what is computed; how the work is spread does not."""
+    engine = {k: v for k, v in table["engine"].items() if k not in ("workers", "overlap")}
     return {**table, "engine": engine}
 
 

@@ -2,22 +2,21 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from fedadb.core.algorithm import HasWeights, Round
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import owned, write_whole
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.engine import checkpoint, record
-from fedadb.engine.cohorts import OneByOne
-from fedadb.engine.evaluate import evaluate
+from fedadb.engine.evaluate import Exam, Scores
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
@@ -25,6 +24,7 @@ from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.crew import crew
 from fedadb.experiment.directory import (
     CHECKPOINT,
     ENVIRONMENT,
@@ -84,7 +84,8 @@ def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[
         write_whole(out / PARTITION, json.dumps(held).encode())
         note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
         done = record.keep(out / ROUNDS, start.round.t)
-        yield Run(out, done, _train(experiment, world, out, start, memories))
+        with closing(_train(experiment, world, out, start, memories)) as rounds:
+            yield Run(out, done, rounds)
 
 
 def _finished(experiment: Experiment, out: Path) -> list[Record]:
@@ -124,41 +125,70 @@ def _train(
     out: Path,
     start: Snapshot[HasWeights],
     memories: Memories[Any],
-) -> Iterator[Record]:
-    algorithm, local, f = experiment.algorithm, experiment.local, world.f
+) -> Generator[Record]:
+    """The rounds to come, each recorded and saved as soon as its model is evaluated."""
+    algorithm, f = experiment.algorithm, world.f
     rng = Stream(experiment.seed)
-    cohort = OneByOne(Learner(algorithm, f, local), world.shards, rng, memories)
+    exam = Exam(f, world.test, world.transform, experiment.local.batch_size)
+    learner = Learner(algorithm, f, experiment.local)
     now, began = start, time.perf_counter()
-    for now in federate(
-        algorithm,
-        f,
-        cohort,
-        choose=lambda t: sample(experiment.federation, experiment.seed, t),
-        rng=rng,
-        start=start,
-    ):
-        w = algorithm.deployed(now.server)
-        scores = evaluate(f, w, world.test, world.transform, local.batch_size)
-        line: Record = {
-            "round": now.round.t,
-            **scores._asdict(),
-            "clients": now.clients,
-            "lr": local.lr_at(now.round.t),
-            "seconds": time.perf_counter() - began,
-            **({algorithm.timed: now.broadcast_seconds} if algorithm.timed else {}),
-            **record.mean([{k: float(v) for k, v in r.measured.items()} for r in now.replies]),
-        }
-        if algorithm.keeps(now.round.t):
-            write_tensors(out / f"sent-{now.round.t:04}.safetensors", pack(now.sent), {})
+
+    def finish(done: Snapshot[HasWeights], versions: dict[int, int], scores: Scores) -> Record:
+        nonlocal began
+        seconds, began = time.perf_counter() - began, time.perf_counter()
         # Recorded first: a round that was recorded but not saved is done again, to the same end.
-        written = record.append(out / ROUNDS, line)
-        checkpoint.save(out / CHECKPOINT, now, memories.versions, world.digest)
-        memories.prune()
-        yield written
-        began = time.perf_counter()
+        line = record.append(out / ROUNDS, _line(experiment, done, scores, seconds))
+        if algorithm.keeps(done.round.t):
+            write_tensors(out / f"sent-{done.round.t:04}.safetensors", pack(done.sent), {})
+        checkpoint.save(out / CHECKPOINT, done, versions, world.digest)
+        memories.prune(versions)
+        return line
+
+    with crew(experiment, learner, world.shards, rng, exam, memories) as (cohort, examiner):
+        waiting: tuple[Snapshot[HasWeights], dict[int, int]] | None = None
+        rounds = federate(
+            algorithm,
+            f,
+            cohort,
+            choose=lambda t: sample(experiment.federation, experiment.seed, t),
+            rng=rng,
+            start=start,
+        )
+        try:
+            for now in rounds:
+                scores = examiner.scores() if waiting else None
+                examiner.begin(algorithm.deployed(now.server))
+                if waiting and scores:  # written down while the next evaluation goes on
+                    yield finish(*waiting, scores)
+                waiting = now, dict(memories.versions)
+                if not examiner.overlaps:
+                    yield finish(*waiting, examiner.scores())
+                    waiting = None
+        except (BadInput, Fault):  # of the round after the one that waits, which is good
+            if waiting:
+                with suppress(Fault):
+                    finish(*waiting, examiner.scores())
+            raise
+        if waiting:
+            yield finish(*waiting, examiner.scores())
     about = {"experiment": experiment.toml(), "classes": json.dumps(world.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()
     write_tensors(out / MODEL, weights, about)
+
+
+def _line(
+    experiment: Experiment, done: Snapshot[HasWeights], scores: Scores, seconds: float
+) -> Record:
+    timed = experiment.algorithm.timed
+    return {
+        "round": done.round.t,
+        **scores._asdict(),
+        "clients": done.clients,
+        "lr": experiment.local.lr_at(done.round.t),
+        "seconds": seconds,
+        **({timed: done.broadcast_seconds} if timed else {}),
+        **record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies]),
+    }
 
 
 @contextmanager

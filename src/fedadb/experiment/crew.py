@@ -1,0 +1,47 @@
+"""Who does the work of an experiment: this process, or workers beside it."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from fedadb.core.data import Shard
+from fedadb.core.stream import Stream
+from fedadb.engine.cohorts import Cohort, OneByOne
+from fedadb.engine.evaluate import AtOnce, Exam, Examiner
+from fedadb.engine.local import Learner
+from fedadb.engine.memories import Memories
+from fedadb.engine.pool import Pool
+from fedadb.engine.process import cores, keep_memory
+from fedadb.experiment.config import Experiment
+
+
+@contextmanager
+def crew(
+    experiment: Experiment,
+    learner: Learner[Any, Any, Any],
+    shards: Sequence[Shard],
+    rng: Stream,
+    exam: Exam,
+    memories: Memories[Any],
+) -> Iterator[tuple[Cohort[Any], Examiner]]:
+    """A cohort, and who evaluates what comes of it; its processes end with the context."""
+    keep_memory()
+    workers = how_many(experiment, exam.test.y.device.type)
+    if workers == 1:
+        yield OneByOne(learner, shards, rng, memories), AtOnce(exam)
+        return
+    with closing(Pool(learner, shards, rng, workers, exam, memories)) as pool:
+        pool.overlaps = experiment.engine.overlap
+        yield pool, pool
+
+
+def how_many(experiment: Experiment, device: str) -> int:
+    """As many as asked for or as there are cores, but no more than clients in a round.
+
+    A GPU is used from one process, and so is a system on which processes cannot be forked.
+    """
+    if device != "cpu" or "fork" not in multiprocessing.get_all_start_methods():
+        return 1
+    asked = experiment.engine.workers
+    return min(cores() if asked == "auto" else asked, experiment.federation.sampled)
