@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: run setup test bench clean
+.PHONY: run setup test bench peers clean
 
 run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb
@@ -18,15 +18,25 @@ test: $(DEV_STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto --durations 12
 
-bench: setup
+bench: setup peers
 	$(BIN)/python benchmarks/engine_overhead.py
 	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/fedadb_cost.py
 	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
+	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python
+
+# Other simulators, in an environment of their own.
+peers: .venv-peers/.installed
+
+.venv-peers/.installed: constraints.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'flwr[simulation]==1.41.0' pfl
+	touch $@
 
 clean:
-	rm -rf .venv build src/*.egg-info
+	rm -rf .venv .venv-peers build src/*.egg-info
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

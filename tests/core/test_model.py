@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.model import Classifier, Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import gradient
 from tests.conftest import toy_model
 
 DOMAIN = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
@@ -79,3 +82,16 @@ def test_frozen_parameters_are_constants() -> None:
     assert list(f.constants()) == ["body.1.bias"]
     x = torch.zeros(1, 1, 4, 4)
     assert torch.equal(f(0 * f.weights(), x).features, linear.bias[None])
+
+
+def test_bfloat16_is_near_and_gives_float32() -> None:
+    f = toy_model()
+    low = replace(f, precision="bfloat16")
+    x = torch.randn(20, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    exact, near = f(f.weights(), x), low(f.weights(), x)
+    assert near.logits.dtype == near.features.dtype == torch.float32
+    torch.testing.assert_close(near.logits, exact.logits, atol=0.05, rtol=0.05)
+    assert not torch.equal(near.logits, exact.logits)
+    g = gradient(lambda v: low(v, x).logits.square().mean(), f.weights())
+    assert g.flat.dtype == torch.float32
+    assert g.flat.isfinite().all()

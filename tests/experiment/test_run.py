@@ -417,3 +417,21 @@ def test_what_was_done_before_a_divergence_is_kept(tmp_path: Path) -> None:
         assert [r["round"] for r in record.read(tmp_path / "rounds.jsonl")] == [1, 2]
     with pytest.raises(Fault, match="FedADB: the server in round 1: the anchors are not finite"):
         runs.run(Experiment(rounds=4, algorithm=FedADB(sigma=1e39)), tmp_path / "adb")
+
+
+def test_bfloat16_needs_a_processor_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment.read({"rounds": 2, "engine": {"precision": "bfloat16"}})
+    monkeypatch.setattr("fedadb.experiment.build.has_bfloat16", lambda: False)
+    with pytest.raises(BadInput, match="this processor has no instructions for it"):
+        runs.run(experiment, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stacked_clients_reach_the_same_accuracy(tmp_path: Path) -> None:
+    accuracy = {}
+    for cohort in ("auto", "stacked"):
+        table = {"rounds": 3, "local": {"epochs": 1}, "engine": {"cohort": cohort}}
+        accuracy[cohort] = runs.run(Experiment.read(table), tmp_path / cohort).accuracy
+    assert accuracy["stacked"] == pytest.approx(accuracy["auto"], abs=0.05)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedadb.core.errors import BadInput
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Layout, Vector
+from fedadb.core.vector import Layout, Vector, stacking
 
 
 class Domain(NamedTuple):
@@ -61,6 +61,8 @@ class Model:
     module: Classifier
     domain: Domain
     classes: int
+    # bfloat16: convolutions and products in it, on float32 weights and with float32 sums.
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         for name, part in self.module.named_modules():
@@ -103,8 +105,16 @@ class Model:
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
-        output: Output = functional_call(self.module, w.views(), (x, head or self.head))
-        return output
+        if (
+            x.ndim == 4 and not stacking()
+        ):  # the layout in which convolution and pooling are quickest
+            x = x.to(memory_format=torch.channels_last)
+        if self.precision == "float32":
+            output: Output = functional_call(self.module, w.views(), (x, head or self.head))
+            return output
+        with torch.autocast(x.device.type, torch.bfloat16):
+            low: Output = functional_call(self.module, w.views(), (x, head or self.head))
+        return Output(low.features.float(), low.logits.float())
 
 
 def assemble(

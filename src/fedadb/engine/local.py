@@ -24,6 +24,19 @@ class Learner(Generic[S, B, C]):
 
     def train(self, data: Shard, sent: B, memory: C, round: Round, rng: Stream) -> tuple[Reply, C]:
         """SGD from the weights received; momentum starts anew each round."""
+        self.require_usable(data)
+        ctx = Context(sent, memory, data.counts, round)
+        w, velocity = sent.w.clone(), sent.w.zeros()
+        measured: Mapping[str, Tensor] = {}
+        for step, batch in enumerate(self.algorithm.batches(self.f, sent, data, self.plan, rng)):
+            if step == 0:
+                with torch.no_grad():
+                    measured = self.algorithm.measure(self.f, batch, ctx)
+            g = self.algorithm.gradient(self.f, w, batch, ctx)
+            self.step(w, g, velocity, round)
+        return Reply(w, torch.tensor(len(data)), measured), self.algorithm.remember(w, ctx)
+
+    def require_usable(self, data: Shard) -> None:
         if not len(data):
             raise BadInput("it has no rows to train on")
         if len(data.counts) > self.f.classes:
@@ -31,19 +44,8 @@ class Learner(Generic[S, B, C]):
                 f"it has a row of class {len(data.counts) - 1}; the model's classes are "
                 f"0 to {self.f.classes - 1}"
             )
-        ctx = Context(sent, memory, data.counts, round)
-        w, velocity = sent.w.clone(), sent.w.zeros()
-        lr = self.plan.lr_at(round.t)
-        measured: Mapping[str, Tensor] = {}
-        for step, batch in enumerate(self.algorithm.batches(self.f, sent, data, self.plan, rng)):
-            if step == 0:
-                with torch.no_grad():
-                    measured = self.algorithm.measure(self.f, batch, ctx)
-            g = self.algorithm.gradient(self.f, w, batch, ctx)
-            self._step(w, g, velocity, lr)
-        return Reply(w, torch.tensor(len(data)), measured), self.algorithm.remember(w, ctx)
 
-    def _step(self, w: Vector, g: Vector, velocity: Vector, lr: float) -> None:
+    def step(self, w: Vector, g: Vector, velocity: Vector, round: Round) -> None:
         """SGD with momentum and weight decay, in place: one pass over the flat tensors."""
         sgd(
             [w.flat],
@@ -51,7 +53,7 @@ class Learner(Generic[S, B, C]):
             [velocity.flat],
             weight_decay=self.plan.weight_decay,
             momentum=self.plan.momentum,
-            lr=lr,
+            lr=self.plan.lr_at(round.t),
             dampening=0,
             nesterov=False,
             maximize=False,

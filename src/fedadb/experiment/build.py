@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ class World:
 def build(e: Experiment, track: Track = unseen) -> World:
     """Load the data, deal them out and make the model."""
     device = pick_device(e.engine.device)
+    if e.engine.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        raise BadInput(
+            "engine.precision = 'bfloat16': this processor has no instructions for it, and would "
+            "take many times as long; use float32"
+        )
     splits = datasets.load(e.dataset, track)
     rows = partition(e, splits)
     train = splits.train.to(device)
@@ -51,6 +57,7 @@ def build(e: Experiment, track: Track = unseen) -> World:
     with rng.at("body").seeded():
         body = e.model.body(shape)
     f = assemble(body, e.algorithm.heads, domain, classes, rng)
+    f = replace(f, precision=e.engine.precision)
     f.module.to(device)
     test = mixed(splits.test).to(device)
     digest = _digest(splits, rows)
@@ -87,6 +94,12 @@ def sample(federation: Federation, seed: int, t: int) -> list[int]:
         rng = Stream(seed).at("sampling", t).numpy()
     chosen: list[int] = rng.choice(federation.clients, federation.sampled, replace=False).tolist()
     return chosen
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor computes in it; where that cannot be told, it is trusted to."""
+    flags = Path("/proc/cpuinfo")
+    return not flags.exists() or "bf16" in flags.read_text()
 
 
 def pick_device(name: str) -> torch.device:

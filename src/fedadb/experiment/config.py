@@ -48,8 +48,10 @@ class Engine:
 
     device: str = "auto"  # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
     workers: Annotated[int, Ge(1)] | Literal["auto"] = "auto"  # processes; auto: one a core
+    # "stacked": all clients of a round in one computation, for a GPU; auto: each on its own.
+    cohort: Literal["auto", "stacked"] = "auto"
     overlap: bool = True  # evaluate a round while the next one trains
-    precision: Literal["float32"] = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 def _federation(given: Any) -> Federation:

@@ -13,6 +13,7 @@ from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
 from fedadb.engine.pool import Pool
 from fedadb.engine.process import cores, keep_memory
+from fedadb.engine.stacked import Stacked
 from fedadb.experiment.config import Experiment
 
 
@@ -27,6 +28,9 @@ def crew(
 ) -> Iterator[tuple[Cohort[Any], Examiner]]:
     """A cohort, and who evaluates what comes of it; its processes end with the context."""
     keep_memory()
+    if experiment.engine.cohort == "stacked":
+        yield Stacked(learner, shards, rng, memories), AtOnce(exam)
+        return
     workers = how_many(experiment, exam.test.y.device.type)
     if workers == 1:
         yield OneByOne(learner, shards, rng, memories), AtOnce(exam)

@@ -1,0 +1,49 @@
+"""fedadb itself, as its command runs it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.speed.work import Work, report
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.run import run
+
+
+def main() -> None:
+    work = Work.given()
+    with tempfile.TemporaryDirectory() as place:
+        x, y, test_x, test_y = work.data()
+        nhwc = [part.transpose(0, 2, 3, 1) for part in (x, test_x)]
+        path = Path(place) / "work.npz"
+        np.savez(path, x_train=nhwc[0], y_train=y, x_test=nhwc[1], y_test=test_y)
+        table = {
+            "dataset": f"npz:{path}",
+            "model": work.model,
+            "rounds": work.rounds,
+            "federation": {
+                "clients": work.clients,
+                "participation": work.sampled / work.clients,
+                "partition": "iid",
+            },
+            "local": {
+                "epochs": work.epochs,
+                "batch_size": work.batch,
+                "lr": work.lr,
+                "lr_decay": 1.0,
+                "momentum": work.momentum,
+                "weight_decay": 0.0,
+            },
+            "algorithm": os.environ.get("ALGORITHM", "fedavg"),
+            "engine": {
+                "workers": int(os.environ["WORKERS"]) if "WORKERS" in os.environ else "auto",
+                "precision": os.environ.get("PRECISION", "float32"),
+            },
+        }
+        history = run(Experiment.read(table), Path(place) / "run")
+        report([record["seconds"] for record in history.rounds], history.accuracy[-1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Flower's simulation on Ray, each node a client of the partition."""
+
+import logging
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.speed.work import Clock, Work, accuracy, normalised, report
+
+client = ClientApp()
+server = ServerApp()
+result: dict[str, Any] = {}
+
+
+@cache
+def data() -> tuple[np.ndarray, ...]:
+    return Work.given().data()
+
+
+@client.train()
+def train(message: Message, context: Context) -> Message:
+    torch.set_num_threads(1)
+    work = Work.given()
+    x, y, _, _ = data()
+    rows = work.rows_of(int(context.node_config["partition-id"]))
+    held = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
+    f = work.module()
+    f.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    optimiser = torch.optim.SGD(f.parameters(), lr=work.lr, momentum=work.momentum)
+    for _ in range(work.epochs):
+        for a, b in DataLoader(held, batch_size=work.batch, shuffle=True):
+            optimiser.zero_grad()
+            F.cross_entropy(f(a), b).backward()
+            optimiser.step()
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(f.state_dict()),
+            "metrics": MetricRecord({"num-examples": work.rows}),
+        }
+    )
+    return Message(content=content, reply_to=message)
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    work = Work.given()
+    _, _, test_x, test_y = data()
+    test = TensorDataset(normalised(test_x), torch.as_tensor(test_y))
+    while len(nodes := sorted(grid.get_node_ids())) < work.clients:
+        time.sleep(0.1)
+    f = work.module()
+    clock = Clock()
+    for t in range(work.rounds):
+        arrays = ArrayRecord(f.state_dict())
+        messages = [
+            Message(RecordDict({"arrays": arrays}), dst_node_id=nodes[k], message_type="train")
+            for k in work.chosen(t)
+        ]
+        replies = grid.send_and_receive(messages)
+        states = [r.content["arrays"].to_torch_state_dict() for r in replies]
+        f.load_state_dict({n: sum(s[n] for s in states) / len(states) for n in states[0]})
+        result["accuracy"] = accuracy(f, iter(DataLoader(test, batch_size=work.batch)))
+        clock.tick()
+    result["seconds"] = clock.seconds
+
+
+def start() -> None:
+    logging.disable(logging.WARNING)
+    run_simulation(
+        server,
+        client,
+        num_supernodes=Work.given().clients,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    report(result["seconds"], result["accuracy"])
+
+
+if __name__ == "__main__":
+    from benchmarks.speed import peer_flower  # by its name, so that Ray's workers find it too
+
+    peer_flower.start()

@@ -1,0 +1,40 @@
+"""A loop as most papers' code has it: DataLoader, a copy of the model a client, torch.optim."""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.speed.work import Clock, Work, accuracy, normalised, report
+
+
+def main() -> None:
+    work = Work.given()
+    x, y, test_x, test_y = work.data()
+    held = [
+        TensorDataset(normalised(x[work.rows_of(k)]), torch.as_tensor(y[work.rows_of(k)]))
+        for k in range(work.clients)
+    ]
+    test = TensorDataset(normalised(test_x), torch.as_tensor(test_y))
+    f = work.module()
+    clock, reached = Clock(), 0.0
+    for t in range(work.rounds):
+        states = []
+        for k in work.chosen(t):
+            local = copy.deepcopy(f)
+            optimiser = torch.optim.SGD(local.parameters(), lr=work.lr, momentum=work.momentum)
+            for _ in range(work.epochs):
+                for a, b in DataLoader(held[k], batch_size=work.batch, shuffle=True):
+                    optimiser.zero_grad()
+                    F.cross_entropy(local(a), b).backward()
+                    optimiser.step()
+            states.append(local.state_dict())
+        f.load_state_dict({n: sum(s[n] for s in states) / len(states) for n in states[0]})
+        reached = accuracy(f, iter(DataLoader(test, batch_size=work.batch)))
+        clock.tick()
+    report(clock.seconds, reached)
+
+
+if __name__ == "__main__":
+    main()
