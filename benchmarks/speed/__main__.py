@@ -4,8 +4,8 @@
 
 PYTHON is an interpreter of an environment that has torch, flwr[simulation] and pfl: `make peers`
 makes one. Contestants take turns; a contestant's figure is the median over its turns of its
-seconds a round, without the first round, in which processes start and warm up. The last line is
-one JSON object with the ratios.
+seconds a round, without the first round, in which processes start and warm up, and the last. The
+last line is one JSON object with the ratios.
 """
 
 import argparse
@@ -51,8 +51,9 @@ def take_turn(contestant: Contestant, work: dict[str, object]) -> tuple[float, f
     if done.returncode:
         raise SystemExit(f"{contestant.name} failed:\n{done.stderr[-3000:]}")
     result = json.loads(done.stdout.strip().splitlines()[-1])
-    # Evaluation may lag behind by a round: the sum is right, where single rounds are not.
-    return sum(result["seconds"][1:]) / (len(result["seconds"]) - 1), result["accuracy"]
+    # Where evaluation lags behind, the first record covers two rounds' training and the last none.
+    steady = result["seconds"][1:-1]
+    return sum(steady) / len(steady), result["accuracy"]
 
 
 def main() -> None:
