@@ -105,9 +105,8 @@ class Model:
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
-        if (
-            x.ndim == 4 and not stacking()
-        ):  # the layout in which convolution and pooling are quickest
+        if x.ndim == 4 and not stacking():
+            # The layout in which convolution and pooling are quickest.
             x = x.to(memory_format=torch.channels_last)
         if self.precision == "float32":
             output: Output = functional_call(self.module, w.views(), (x, head or self.head))
