@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,27 +149,17 @@ class More(NamedTuple):
     extra: Tensor
 
 
-@dataclass(frozen=True)
-class Growing(Algorithm[Weights, More]):
-    """What it sends grows from round to round."""
-
-    def init(self, w: Vector) -> Weights:
-        return Weights(w)
-
-    def broadcast(self, s: Weights, f: Model, rng: Stream) -> More:
-        return More(s.w, torch.ones(int(10 ** (1 + float(s.w.flat[0].abs() > 0)))))
-
-    def aggregate(self, s: Weights, replies: Any, round: Round) -> Weights:
-        return FedAvg().aggregate(s, replies, round)
-
-
-def test_messages_may_grow() -> None:
-    algorithm = Growing()
-    with pool(algorithm, 2) as cohort:
+def test_messages_may_grow_while_an_evaluation_goes_on() -> None:
+    with pool(FedAvg(), 2) as cohort:
         w = cohort.learner.f.weights()
-        for size in (10, 100_000, 10):
-            replies = cohort(More(w, torch.ones(size)), [0, 1, 2], Round(1, 9, CLIENTS, 60))
+        at_once = AtOnce(cohort.exam)
+        for t, size in enumerate((10, 100_000, 10, 300_000), start=1):
+            replies = cohort(More(w, torch.ones(size)), [0, 1, 2], Round(t, 9, CLIENTS, 60))
             assert len(replies) == 3
+            if t > 1:
+                assert cohort.scores() == at_once.scores()  # begun before workers were forked anew
+            at_once.begin(t * w)
+            cohort.begin(t * w)
 
 
 @pytest.mark.integration

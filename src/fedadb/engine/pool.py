@@ -102,13 +102,15 @@ class Pool:
 
     def _start(self, sent: Any) -> None:
         """Fork the workers, with room for messages like these."""
+        while self._board is not None and not self._board.finished():
+            self._messages(None, {})  # what is being evaluated is not to be lost
         self.close()
         context = multiprocessing.get_context("fork")
         memory = self.learner.algorithm.memory(sent.w)
         self._memory_kind = type(memory)
         kept, reply = room_for(pack(memory)), room_for(pack(sent.w))
         self._broadcast = Shared(room_for(pack(sent)))
-        self._board = Board(self.exam, sent.w, context.Lock())
+        self._board = self._board or Board(self.exam, sent.w, context.Lock())
         for _ in range(self.workers):
             ours, theirs = context.Pipe()
             inbox, outbox = Shared(kept), Shared(kept + reply + SLACK)

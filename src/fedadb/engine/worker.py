@@ -3,6 +3,7 @@
 import json
 import os
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Lock
@@ -11,14 +12,16 @@ from typing import Any
 import torch
 
 from fedadb.core.algorithm import Round
+from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, unpack
+from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import Exam
 from fedadb.engine.local import Learner
 from fedadb.engine.process import follow_parent, keep_memory
-from fedadb.engine.shared import Header, Shared
+from fedadb.engine.shared import Header, Shared, room_for
 
 Message = dict[str, Any]
 
@@ -39,7 +42,6 @@ class Board:
         self.exam = exam
         self.lock = lock
         n, classes = len(exam), exam.f.classes
-        self.memory = Shared(4 * w.flat.numel() + 8 * (n * (classes + 1) + 64))
         tables = {
             "w": torch.zeros_like(w.flat),
             "taken": torch.tensor(n),
@@ -47,7 +49,8 @@ class Board:
             "loss": torch.zeros(n, dtype=torch.float64),
             "hits": torch.zeros(n, classes, dtype=torch.long),
         }
-        self.tables = self.memory.read(self.memory.write(tables))
+        memory = Shared(room_for(tables))
+        self.tables = memory.read(memory.write(tables))
         self.layout = w.layout
 
     def post(self, w: Vector) -> None:
@@ -87,8 +90,8 @@ class Worker:
     """What a worker knows from before it was forked."""
 
     learner: Learner[Any, Any, Any]
-    shards: Any
-    rng: Any
+    shards: Sequence[Shard]
+    rng: Stream
     sent_kind: type[Any]
     memory_kind: type[Any]
     broadcast: Shared

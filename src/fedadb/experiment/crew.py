@@ -35,8 +35,8 @@ def crew(
     if workers == 1:
         yield OneByOne(learner, shards, rng, memories), AtOnce(exam)
         return
-    with closing(Pool(learner, shards, rng, workers, exam, memories)) as pool:
-        pool.overlaps = experiment.engine.overlap
+    overlap = experiment.engine.overlap
+    with closing(Pool(learner, shards, rng, workers, exam, memories, overlap)) as pool:
         yield pool, pool
 
 
