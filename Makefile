@@ -18,13 +18,14 @@ test: $(DEV_STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto --durations 12
 
+# LEAVE_OUT=flower,resnet18 leaves out parts of the longest two.
 bench: setup peers
 	$(BIN)/python benchmarks/engine_overhead.py
-	$(BIN)/python benchmarks/many_clients.py
+	$(BIN)/python benchmarks/scaling.py --leave-out '$(LEAVE_OUT)'
 	$(BIN)/python benchmarks/fedadb_cost.py
 	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
-	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python
+	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --leave-out '$(LEAVE_OUT)'
 
 # Other simulators, in an environment of their own.
 peers: .venv-peers/.installed
@@ -32,7 +33,7 @@ peers: .venv-peers/.installed
 .venv-peers/.installed: constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'flwr[simulation]==1.41.0' pfl
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'flwr[simulation]==1.41.0' pfl nvflare
 	touch $@
 
 clean:

@@ -1,0 +1,125 @@
+"""What a round costs as one thing grows: workers, clients, clients a round, classes, the model.
+
+    python benchmarks/scaling.py [--leave-out model]
+
+One thing varies at a time, around 100 clients of 100 random 28×28 images of which 10 take part,
+LeNet, one epoch. A round's figure is the best of those measured; memory is the peak of all
+processes together, each shared page counted once (PSS), and of the largest worker alone.
+"""
+
+import argparse
+import multiprocessing
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedadb.engine.process import cores
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.run import run
+
+BASE: dict[str, Any] = {
+    "workers": cores(), "clients": 100, "sampled": 10, "classes": 10, "model": "lenet",
+    "rounds": 15,
+}  # fmt: skip
+VARIED: dict[str, list[dict[str, Any]]] = {
+    "workers": [{"workers": n} for n in range(1, cores() + 1)],
+    "clients": [{"clients": n} for n in (100, 1_000, 10_000)],
+    "sampled": [{"sampled": n} for n in (5, 10, 20, 40)],
+    "classes": [{"classes": n} for n in (2, 10, 100)],
+    "model": [
+        {"model": name, "clients": 20, "sampled": 2, "rounds": 4}
+        for name in ("lenet", "inception", "resnet18")
+    ],
+}
+ROWS = 100
+
+
+class Memory(threading.Thread):
+    """Watches this process and its children until told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.done = threading.Event()
+        self.whole = self.worker = 0.0  # MB, at the peak
+
+    def run(self) -> None:
+        while not self.done.wait(0.05):
+            children = Path("/proc/self/task").glob("*/children")
+            pids = [pid for path in children for pid in path.read_text().split()]
+            workers = [pss(pid) for pid in pids]
+            self.whole = max(self.whole, pss("self") + sum(workers))
+            self.worker = max([self.worker, *workers])
+
+
+def pss(pid: str) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def make_data(setting: dict[str, Any], path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = ROWS * setting["clients"]
+    x = rng.integers(256, size=(n, 28, 28), dtype=np.uint8)
+    y = np.arange(n) % setting["classes"]
+    np.savez(path, x_train=x, y_train=y, x_test=x[:1000], y_test=y[:1000])
+
+
+def measure(setting: dict[str, Any], data: Path) -> str:
+    """Seconds to start, seconds a round, and memory."""
+    table = {
+        "dataset": f"npz:{data}",
+        "model": setting["model"],
+        "rounds": setting["rounds"],
+        "federation": {
+            "clients": setting["clients"],
+            "participation": setting["sampled"] / setting["clients"],
+            "partition": "iid",
+        },
+        "local": {"epochs": 1, "batch_size": 50},
+        "algorithm": "fedavg",
+        "engine": {"workers": setting["workers"]},
+    }
+    memory = Memory()
+    memory.start()
+    began = time.perf_counter()
+    history = run(Experiment.read(table), data.parent / "run")
+    took = time.perf_counter() - began
+    memory.done.set()
+    memory.join()
+    seconds = [record["seconds"] for record in history.rounds]
+    return (
+        f"{min(seconds[1:-1]):8.3f} s a round  {took - sum(seconds):6.2f} s to start  "
+        f"{memory.whole:6.0f} MB in all  {memory.worker:5.0f} MB a worker"
+    )
+
+
+def fresh_process() -> ProcessPoolExecutor:
+    """So that nobody's memory is counted with another's."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    words.add_argument("--leave-out", default="", metavar="NAME,...")
+    left_out = words.parse_args().leave_out.split(",")
+    for name, settings in VARIED.items():
+        for setting in settings if name not in left_out else []:
+            with tempfile.TemporaryDirectory() as folder, fresh_process() as process:
+                whole, data = BASE | setting, Path(folder) / "data.npz"
+                make_data(whole, data)
+                measured = process.submit(measure, whole, data).result()
+            print(f"{name:8} {setting[name]:>9}: {measured}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
