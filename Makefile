@@ -4,19 +4,25 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: run setup test bench peers clean
+.PHONY: run setup test browser bench peers clean
 
 run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb
 
 setup: $(STAMP)
 
-test: $(DEV_STAMP)
+test: $(DEV_STAMP) browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto --durations 12
+
+# For the tests of the report's page; where it cannot be installed they are skipped.
+browser:
+	@command -v chromedriver >/dev/null \
+	|| { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 \
+	|| echo "no chromium here: the page is not tested in a browser"
 
 # LEAVE_OUT=flower,resnet18 leaves out parts of the longest two.
 bench: setup peers
@@ -32,8 +38,8 @@ peers: .venv-peers/.installed
 
 .venv-peers/.installed: constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	.venv-peers/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'flwr[simulation]==1.41.0' pfl nvflare
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check "$$(grep ^torch== constraints.txt)"
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check 'flwr[simulation]==1.41.0' pfl==0.6.0 nvflare==2.9.0
 	touch $@
 
 clean:

@@ -1,5 +1,6 @@
 """The command as a person types it: exit codes, one sentence on stderr, no traceback."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from fedadb import cli
 from tests.datasets.official import pixels, write_cifar10, write_images, write_medmnist
+from tests.report.made import make_run
 
 pytestmark = pytest.mark.integration
 
@@ -43,23 +45,98 @@ def test_a_run_shows_its_rounds_and_what_came_of_them(
     assert str(tmp_path / "run") in out
 
 
-def test_a_comparison_ends_in_a_table_and_a_picture(
+def test_a_comparison_ends_in_a_table_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "both"
     words = ["compare", "--set", "rounds=2", "--set", "local.epochs=1", "--out", str(out)]
     code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (0, "")
-    assert "FedAvg, seed 0" in shown
-    assert "FedADB, seed 0" in shown
-    assert {p.name for p in out.iterdir()} == {"fedavg-seed0", "fedadb-seed0", "accuracy.png"}
-    with Image.open(out / "accuracy.png") as picture:
-        assert min(picture.size) > 500
+    assert "FedAvg on digits, seed 0" in shown
+    assert "FedADB on digits, seed 0" in shown
+    assert {re.sub("-[0-9a-f]{8}$", "", p.name) for p in out.iterdir()} == {
+        "digits-fedavg-seed0",
+        "digits-fedadb-seed0",
+        "report",
+    }
+    assert (out / "report" / "index.html").stat().st_size > 1e6
     rounds = {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")}
+    table = (out / "report" / "accuracy.csv").read_text()
     code, again, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
     assert "round 1/2" not in again  # what is done is not done again
     assert {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")} == rounds
+    assert (out / "report" / "accuracy.csv").read_text() == table
+
+
+def test_a_run_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FedGELA refuses to go with a temperature that makes its logits overflow."""
+    words = ["compare", "--algorithms", "feddyn,fedavg", "--set", "rounds=1", "--set"]
+    words += ["algorithm={name='feddyn', alpha=1e30}", "--out", str(tmp_path)]
+    code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    assert "FedAvg on digits, seed 0  round 1/1" in shown
+    assert "FedDyn on digits, seed 0: FedDyn: client" in err
+    assert "1 of 2 runs failed; the same command tries again" in err
+    assert "FedAvg" in (tmp_path / "report" / "accuracy.md").read_text()
+
+
+def test_a_study_in_part_and_in_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "mine.toml"
+    study.write_text(
+        'title = "Mine"\n[experiment.local]\nepochs = 1\n'
+        '[[grid]]\nalgorithm = ["fedavg", "fedntd"]\nseed = [0, 1]\n'
+    )
+    out = tmp_path / "out"
+    words = ["reproduce", str(study), "--only", "seed=1", "--scale", "0.05", "--out", str(out)]
+    code, shown, err = invoke(*words, "--dry-run", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "2 runs, about 0:00:" in shown
+    assert not out.exists()
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert len(list(out.glob("digits-*-seed1-*/model.safetensors"))) == 2
+    assert "Mine, 0.05 of the paper's rounds" in (out / "report" / "index.html").read_text()
+    code, shown, _ = invoke(*words, "--dry-run", monkeypatch=monkeypatch, capsys=capsys)
+    assert shown.count("done") == 3  # the column's name, and both runs
+    code, _, err = invoke(*words[:2], "--scale", "0", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "--scale 0: must be above 0" in err) == (2, True)
+
+
+def test_a_report_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "runs", [0.5, 0.6])
+    words = ["report", str(tmp_path / "runs")]
+    code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert str(tmp_path / "runs" / "report" / "index.html") in shown
+    code, _, err = invoke("report", str(tmp_path / "no"), monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "no does not exist" in err) == (2, True)
+    (tmp_path / "file").touch()
+    words += ["--out", str(tmp_path / "file")]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "is a file, and must be a directory" in err) == (2, True)
+
+
+def test_events_for_tensorboard_go_on_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = ["run", "--set", "rounds=3", "--set", "local.epochs=1", "--out", str(tmp_path)]
+    code, _, _ = invoke(*words, "--tensorboard", monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    written = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    shown = [(e.step, e.value) for e in events.Scalars("accuracy")]
+    assert shown == [(r["round"], pytest.approx(r["accuracy"])) for r in written]
+    assert "class_accuracy/9" in events.Tags()["scalars"]
 
 
 @pytest.mark.parametrize(
@@ -84,12 +161,12 @@ def test_wrong_comparisons_are_refused(
 def test_the_bar_is_for_terminals() -> None:
     from rich.console import Console
 
-    from fedadb.progress import follow
+    from fedadb.progress import bar, follow
 
     rounds = [{"accuracy": a, "seconds": 60.0} for a in (0.2, 0.9, 0.5)]
     screen = Console(force_terminal=True, record=True, width=100, height=20)
-    with screen.capture() as shown:
-        assert follow(rounds[:1], iter(rounds[1:]), 5, screen, "FedAvg on digits") == rounds
+    with screen.capture() as shown, bar(screen) as progress:
+        assert follow(rounds[:1], iter(rounds[1:]), 5, progress, "FedAvg on digits") == rounds
     assert "3/5" in shown.get()
     assert "accuracy 0.500  best 0.900  left 0:02:00" in shown.get()
 

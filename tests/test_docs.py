@@ -10,6 +10,7 @@ import tomli_w
 import fedadb
 from fedadb.algorithms import ALGORITHMS
 from fedadb.experiment import config, tables
+from fedadb.experiment.study import read_study
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -28,8 +29,13 @@ def test_the_program_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     "path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem
 )
 def test_experiment_files_read_and_say_how_to_run_them(path: Path) -> None:
-    assert f"fedadb run experiments/{path.name}" in path.read_text()
-    config.Experiment.read(config.load(path))
+    text = path.read_text()
+    if "[[grid]]" in text:
+        assert f"fedadb reproduce {path.stem}\n" in text
+        assert read_study(path).cases
+    else:
+        assert f"fedadb run experiments/{path.name}" in text
+        config.Experiment.read(config.load(path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -53,10 +53,10 @@ def contestants(peers: str) -> list[Contestant]:
     torchrun = [peers, "-m", "torch.distributed.run", "--nproc-per-node", cores, "-m"]
     entered = [
         Contestant("floor", floor),
-        Contestant("floor, usual layout", floor, {"LAYOUT": "contiguous_format"}),
+        Contestant("floor (usual layout)", floor, {"LAYOUT": "contiguous_format"}),
         Contestant("fedadb", ours),
-        Contestant("fedadb, 1 worker", ours, {"WORKERS": "1"}),
-        Contestant("fedadb, bfloat16", ours, {"PRECISION": "bfloat16"}),
+        Contestant("fedadb (1 worker)", ours, {"WORKERS": "1"}),
+        Contestant("fedadb (bfloat16)", ours, {"PRECISION": "bfloat16"}),
         Contestant("plain loop", [sys.executable, "-m", "benchmarks.speed.plain_loop"]),
         Contestant("pfl", [*torchrun, "benchmarks.speed.peer_pfl"]),
         Contestant("flower", [peers, "-m", "benchmarks.speed.peer_flower"]),
@@ -110,14 +110,14 @@ def ratios(model: str, median: Mapping[str, float]) -> dict[str, float]:
     fastest = min((median[name] for name in PEERS if name in median), default=None)
     beside = {
         "the floor": median.get("floor"),
-        "the floor in the usual layout": median.get("floor, usual layout"),
+        "the floor in the usual layout": median.get("floor (usual layout)"),
         "the fastest peer": fastest,
-        "one worker": median.get("fedadb, 1 worker"),
+        "one worker": median.get("fedadb (1 worker)"),
     }
     found = {f"{model} against {n}": s / median["fedadb"] for n, s in beside.items() if s}
-    if fastest and "fedadb, bfloat16" in median:
+    if fastest and "fedadb (bfloat16)" in median:
         found[f"{model} in bfloat16 against the fastest peer"] = (
-            fastest / median["fedadb, bfloat16"]
+            fastest / median["fedadb (bfloat16)"]
         )
     return found
 

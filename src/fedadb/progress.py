@@ -1,8 +1,8 @@
 """What one sees of federations: before they train, while they do, and when they have."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from statistics import mean, median
+from statistics import fmean, mean, median
 
 from rich import box
 from rich.console import Console
@@ -16,27 +16,32 @@ from fedadb.report.statistics import best_rounds, forgetting, rounds_to
 
 
 def follow(
-    done: list[Record], rounds: Iterable[Record], total: int, console: Console, title: str
+    done: list[Record],
+    rounds: Iterable[Record],
+    total: int,
+    progress: Progress,
+    title: str,
+    each: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
     """Show the rounds as they come after those done; the list of all of them.
 
-    On a terminal it is a live bar, elsewhere a line a round.
+    On a terminal it is a live bar, elsewhere a line a round. `each` sees every new one.
     """
     done = list(done)
-    with bar(console) as progress:
-        status = describe(done, total) if done else "starting"
-        task = progress.add_task(title, total=total, completed=len(done), status=status)
-        for record in rounds:
-            done.append(record)
-            status = describe(done, total)
-            progress.update(task, completed=len(done), status=status)
-            if not console.is_terminal:
-                console.print(
-                    f"{title}  round {len(done)}/{total}  {status}",
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
-                )
+    status = describe(done, total) if done else "starting"
+    task = progress.add_task(title, total=total, completed=len(done), status=status)
+    for record in rounds:
+        done.append(record)
+        status = describe(done, total)
+        progress.update(task, completed=len(done), status=status)
+        if not progress.console.is_terminal:
+            progress.console.print(
+                f"{title}  round {len(done)}/{total}  {status}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+        each(record)
     return done
 
 
@@ -49,6 +54,33 @@ def bar(console: Console) -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
+
+
+class Together:
+    """How far many runs are, on a bar of their own, and how long the rest will take."""
+
+    def __init__(self, progress: Progress, runs: int, rounds: int) -> None:
+        self.progress, self.runs, self.rounds = progress, runs, rounds
+        self.ended = self.done = 0
+        self.seconds: list[float] = []
+        status = f"run 1 of {runs}"
+        self.task = progress.add_task("all runs", total=rounds, status=status)
+
+    def add(self, record: Record) -> None:
+        """A round was done."""
+        self.seconds.append(record["seconds"])
+        self.skip(1)
+
+    def skip(self, rounds: int) -> None:
+        """Rounds that were done before, or will not be done."""
+        self.done += rounds
+        left = timedelta(seconds=round(fmean(self.seconds or [0]) * (self.rounds - self.done)))
+        status = f"run {min(self.ended + 1, self.runs)} of {self.runs}  left {left}"
+        self.progress.update(self.task, completed=self.done, status=status)
+
+    def end(self) -> None:
+        self.ended += 1
+        self.skip(0)
 
 
 def describe(done: list[Record], total: int) -> str:

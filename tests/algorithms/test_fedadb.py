@@ -531,4 +531,11 @@ def test_anchors_that_are_not_finite_are_refused() -> None:
 
 
 def test_keeping_is_by_round() -> None:
-    assert [t for t in range(5) if FedADB(keep_anchors=(1, 3)).keeps(t)] == [1, 3]
+    def kept(algorithm: FedADB, total: int) -> list[int]:
+        rounds = (Round(t, total, 1, 1) for t in range(1, total + 1))
+        return [round.t for round in rounds if algorithm.keeps(round)]
+
+    assert kept(FedADB(keep_anchors=(1, 3)), 5) == [1, 3]
+    assert kept(FedADB(), 100) == [1, 5, 50, 100]
+    assert kept(FedADB(), 1) == [1]
+    assert kept(FedADB(generate=False), 100) == []

@@ -1,11 +1,11 @@
 import math
 
+import pytest
 import torch
 import torch.nn.functional as F
 
-from fedadb.core.data import Examples
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import evaluate, mixed
+from fedadb.engine.evaluate import AtOnce, Exam, evaluate, mixing
 from tests.conftest import toy_model, toy_shard
 
 
@@ -24,12 +24,24 @@ def test_scores_are_those_of_one_big_batch() -> None:
 
 
 def test_the_mixed_order_is_fixed_and_mixes() -> None:
-    images = Examples(torch.arange(1000), torch.arange(1000) // 100)
-    once, again = mixed(images), mixed(images)
-    assert torch.equal(once.y, again.y)
-    assert sorted(once.x.tolist()) == list(range(1000))
-    assert torch.equal(once.x // 100, once.y)
-    assert all(len(set(part.tolist())) >= 8 for part in torch.split(once.y, 100))
+    once = mixing(1000)
+    assert torch.equal(once, mixing(1000))
+    assert sorted(once.tolist()) == list(range(1000))
+    assert all(len(set(part.tolist())) >= 8 for part in torch.split(once // 100, 100))
+
+
+def test_scores_of_each_domain_and_each_class_over_all_of_them() -> None:
+    f, data = toy_model(classes=4), toy_shard(rows=31)
+    w, domain = f.weights(), torch.arange(31) % 3
+    examiner = AtOnce(Exam(f, data.examples, data.transform, 7, domain))
+    examiner.begin(w)
+    scores = examiner.scores()
+    hit = f(w, data.transform.plain(data.examples.x)).logits.argmax(1) == data.examples.y
+    expected = [hit[domain == d].double().mean().item() for d in range(3)]
+    assert scores.domain_accuracy == pytest.approx(expected)
+    plain = evaluate(f, w, data.examples, data.transform, 7)
+    assert scores.class_accuracy[:3] == plain.class_accuracy[:3]
+    assert (scores.accuracy, plain.domain_accuracy) == (plain.accuracy, ())
 
 
 def test_evaluation_does_not_augment() -> None:

@@ -117,10 +117,16 @@ class Dies(Fails):
         raise AssertionError
 
 
+class Hoards(FedAvg):
+    def measure(self, f: Model, batch: Any, ctx: Context[Any, Any]) -> dict[str, Tensor]:
+        return {"all": torch.zeros(100_000)}
+
+
 def test_what_goes_wrong_in_a_worker_is_told() -> None:
     for algorithm, kind, message in (
         (Fails(), Fault, r"client 1 in round 1: no more"),
         (Breaks(), RuntimeError, r"(?s)Traceback.*a bug.*This was client 1 in round 1"),
+        (Hoards(), Fault, r"reply/measured/all.* bytes in a place for \d+"),
         (Dies(), Fault, "ended while it trained client 1 in round 1 with exit code -9"),
     ):
         with pool(algorithm, 2) as cohort, pytest.raises(kind, match=message):

@@ -186,11 +186,11 @@ def test_a_name_and_its_settings_come_in_any_order(assignments: list[str], expec
 
 def test_settings_of_an_algorithm_are_for_one_of_those_compared() -> None:
     compared = grid({"algorithm": {"name": "feddyn", "alpha": 0.3}}, ["fedavg", "feddyn"], [0, 1])
-    assert [e.algorithm for e in compared.values()] == [FedAvg()] * 2 + [FedDyn(alpha=0.3)] * 2
-    (only,) = grid({"algorithm": {"alpha": 0.3}}, ["feddyn"], [0]).values()
+    assert [e.algorithm for e in compared] == [FedAvg()] * 2 + [FedDyn(alpha=0.3)] * 2
+    (only,) = grid({"algorithm": {"alpha": 0.3}}, ["feddyn"], [0])
     assert only.algorithm == FedDyn(alpha=0.3)
     plain = grid({"algorithm": "fedadb"}, ["fedavg", "feddyn"], [0])  # nothing to lose
-    assert [e.algorithm for e in plain.values()] == [FedAvg(), FedDyn()]
+    assert [e.algorithm for e in plain] == [FedAvg(), FedDyn()]
     with pytest.raises(BadInput, match=r"algorithm\.alpha says not for which algorithm"):
         grid({"algorithm": {"alpha": 0.3}}, ["fedavg", "feddyn"], [0])
     with pytest.raises(BadInput, match=r"algorithm\.eta is for fedadb; set algorithm\.name to one"):

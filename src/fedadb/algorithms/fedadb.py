@@ -64,8 +64,9 @@ class FedADB(Algorithm[Weights, Sent]):
     generate: bool = True  # CAG; without it the balanced batch holds the client's own classes
     calibrate: bool = True  # LCB; without it the loss is L_AGB alone
     deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
-    # The rounds whose anchors stay in the run's directory.
-    keep_anchors: tuple[Annotated[int, Ge(1)], ...] = ()
+    # The rounds whose anchors stay in the run's directory; auto: the first, one early (t = T/20),
+    # the one in the middle and the last.
+    keep_anchors: tuple[Annotated[int, Ge(1)], ...] | Literal["auto"] = "auto"
 
     timed = "cag_seconds"
 
@@ -177,8 +178,11 @@ class FedADB(Algorithm[Weights, Sent]):
             "anchor_confidence": seen[anchor].mean(),
         }
 
-    def keeps(self, t: int) -> bool:
-        return t in self.keep_anchors
+    def keeps(self, round: Round) -> bool:
+        if self.keep_anchors == "auto":
+            T = round.total
+            return self.generate and round.t in {1, max(1, T // 20), max(1, T // 2), T}
+        return round.t in self.keep_anchors
 
 
 def missing_rate(counts: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from fedadb.cli.data import data, partition
+from fedadb.cli.report import report, watch
+from fedadb.cli.reproduce import reproduce
 from fedadb.cli.terminal import complain, tell
 from fedadb.cli.train import compare, run
 from fedadb.core.errors import BadInput, Fault
@@ -20,6 +22,9 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(reproduce)
+app.command()(report)
+app.command()(watch)
 app.command()(partition)
 app.add_typer(data, name="data")
 

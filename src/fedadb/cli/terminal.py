@@ -28,6 +28,10 @@ SETTINGS = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
 ]
 
+TENSORBOARD = Annotated[
+    bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
+]
+
 
 def given(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
     """The experiment's table from its file and the command line."""

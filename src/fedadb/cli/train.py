@@ -1,16 +1,13 @@
-"""The commands that train."""
+"""The commands that train: one federation, or several on the same experiment."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fedadb.cli.terminal import FILE, SETTINGS, complain, given, out, tell, track
-from fedadb.core.errors import BadInput, Fault
-
-if TYPE_CHECKING:
-    from fedadb.experiment.config import Experiment
-    from fedadb.experiment.run import History
+from fedadb.cli.many import train, train_all
+from fedadb.cli.terminal import FILE, SETTINGS, TENSORBOARD, given, out, tell
+from fedadb.core.errors import BadInput
 
 
 def run(
@@ -20,6 +17,7 @@ def run(
         Path | None,
         typer.Option("--out", help="Where results go; by default below runs/, named by the run."),
     ] = None,
+    tensorboard: TENSORBOARD = False,
 ) -> None:
     """Train one federation. An interrupted run goes on where it stopped.
 
@@ -27,11 +25,12 @@ def run(
     """
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import default_directory
-    from fedadb.progress import summary
+    from fedadb.progress import bar, summary
 
     e = Experiment.read(given(experiment, settings))
     place = directory or default_directory(e)
-    history = _train(e, place)
+    with bar(out) as progress:
+        history = train(e, place, progress, tensorboard)
     out.print(summary({type(e.algorithm).__name__: history}))
     tell(f"Results: {place}")
 
@@ -47,56 +46,20 @@ def compare(
         Path | None,
         typer.Option("--out", help="Where results go; by default below runs/, named by the data."),
     ] = None,
+    tensorboard: TENSORBOARD = False,
 ) -> None:
-    """Train several algorithms on the same experiment, and show them together.
+    """Train several algorithms on the same experiment, and report on them together.
 
     EXPERIMENT is a file in TOML; without one, it is digits. What is done is not done again.
     """
     from fedadb.experiment.grid import grid
-    from fedadb.progress import summary
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise BadInput(f"--seeds {seeds!r}: must be whole numbers, as in 0,1,2") from None
-    runs = grid(
-        given(experiment, settings), [name.strip() for name in algorithms.split(",")], numbers
-    )
-    dataset = next(iter(runs.values())).dataset.rpartition("/")[2]
+    names = [name.strip() for name in algorithms.split(",")]
+    experiments = grid(given(experiment, settings), names, numbers)
+    dataset = experiments[0].dataset.rpartition("/")[2]
     place = directory or Path("runs") / f"compare-{dataset}"
-    histories = {
-        f"{type(e.algorithm).__name__}, seed {e.seed}": _train(e, place / name)
-        for name, e in runs.items()
-    }
-    out.print(summary(histories))
-    from fedadb.report.curves import draw_accuracy  # late: it takes a while to load
-
-    picture = place / "accuracy.png"
-    draw_accuracy({name: h.accuracy for name, h in histories.items()}, dataset, picture)
-    tell(f"Results: {place}\nPicture: {picture}")
-
-
-def _title(e: "Experiment") -> str:
-    return f"{type(e.algorithm).__name__} on {e.dataset}"
-
-
-def _train(e: "Experiment", place: Path) -> "History":
-    """Run the experiment in its directory, in sight of the user."""
-    from fedadb.engine.process import cores
-    from fedadb.experiment.run import History, begin
-    from fedadb.progress import follow
-
-    workers = e.engine.workers
-    if workers != "auto" and workers > cores():
-        complain(f"engine.workers = {workers}, and there are {cores()} cores: they share them")
-    try:
-        with begin(e, place, track) as begun:
-            if len(begun.done) == e.rounds:
-                tell(f"{_title(e)}: done earlier, in {place}")
-            return History(place, follow(begun.done, begun.rounds, e.rounds, out, _title(e)))
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise Fault(f"{where}{error.strerror or error}; what is done so far is kept") from error
-    except KeyboardInterrupt:
-        complain(f"stopped; the same command goes on from the last round in {place}")
-        raise typer.Exit(130) from None
+    train_all(experiments, place, title=f"{dataset}: {', '.join(names)}", tensorboard=tensorboard)

@@ -93,8 +93,8 @@ class Algorithm(ABC, Generic[S, B, C]):
         """The weights that are evaluated and kept."""
         return s.w
 
-    def keeps(self, t: int) -> bool:
-        """Whether what is sent in round t stays in the run's directory."""
+    def keeps(self, round: Round) -> bool:
+        """Whether what is sent in the round stays in the run's directory."""
         return False
 
     # client

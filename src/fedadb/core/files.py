@@ -8,6 +8,15 @@ from pathlib import Path
 
 from fedadb.core.errors import BadInput
 
+# What lies in the directory of a run.
+EXPERIMENT = "experiment.toml"  # resolved, and runnable as it is
+ENVIRONMENT = "environment.json"  # versions, commit, machine
+PARTITION = "partition.json"  # the classes' names, and who holds how many rows of each
+ROUNDS = "rounds.jsonl"  # what happened, a line a round
+CHECKPOINT = "checkpoint.safetensors"  # everything needed to go on
+MODEL = "model.safetensors"  # the deployed weights, in the end
+MEMORIES = "memories"  # what clients remember, a file each
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace the file in one move, so that a crash leaves the old one or the new one."""

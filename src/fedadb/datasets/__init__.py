@@ -28,3 +28,11 @@ def load(name: str, track: Track = unseen) -> Splits:
         return digits.load()
     kind, _, path = name.partition(":")
     return OWN[kind](Path(path).expanduser(), track) if path else SOURCES[name].load(name, track)
+
+
+def present(name: str) -> bool:
+    """Whether it can be loaded without being fetched first."""
+    kind, _, path = name.partition(":")
+    if path:
+        return Path(path).expanduser().exists()
+    return name == "digits" or SOURCES[kind].here()

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.model import Model
@@ -19,15 +21,15 @@ class Scores(NamedTuple):
     accuracy: float
     loss: float
     class_accuracy: list[float]  # nan for a class without test images
+    domain_accuracy: Sequence[float] = ()  # of data of several origins
 
 
-def mixed(images: Examples) -> Examples:
-    """The same images in a fixed order that mixes the classes.
+def mixing(n: int) -> Tensor:
+    """A fixed order of n test images that mixes the classes.
 
     Models with batch statistics see a batch's composition; sorted by class they would do worse.
     """
-    order = torch.randperm(len(images.y), generator=Stream(0, ("test order",)).generator())
-    return images.rows(order)
+    return torch.randperm(n, generator=Stream(0, ("test order",)).generator())
 
 
 @dataclass(frozen=True)
@@ -38,33 +40,53 @@ class Exam:
     test: Examples
     transform: Transform | AsIs
     batch_size: int
+    domain: Tensor | None = None  # where each image comes from: 0, 1, …
 
     def __len__(self) -> int:
         return -(-len(self.test.y) // self.batch_size)
 
+    @cached_property
+    def cells(self) -> Tensor:
+        """Domain · C + class, of each image."""
+        return self.test.y if self.domain is None else self.domain * self.f.classes + self.test.y
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many images each cell has, whole domains one after the other."""
+        domains = 1 if self.domain is None else int(self.domain.max()) + 1
+        return torch.bincount(self.cells.cpu(), minlength=domains * self.f.classes).tolist()
+
     @torch.inference_mode()
     def batch(self, w: Vector, i: int) -> tuple[float, list[int]]:
-        """The sum of the i-th batch's cross entropies, and how many of each class it gets right."""
+        """The sum of the i-th batch's cross entropies, and how many of each cell it gets right."""
         part = slice(i * self.batch_size, (i + 1) * self.batch_size)
         y = self.test.y[part]
         logits = self.f(w, self.transform.plain(self.test.x[part])).logits
         loss = float(F.cross_entropy(logits, y, reduction="sum"))
-        hits = torch.bincount(y[logits.argmax(1) == y].cpu(), minlength=self.f.classes)
-        return loss, hits.tolist()
+        right = self.cells[part][logits.argmax(1) == y]
+        return loss, torch.bincount(right.cpu(), minlength=len(self.counts)).tolist()
 
     def scores(self, batches: Iterable[tuple[float, Sequence[int]]]) -> Scores:
         """What all batches come to, summed in their order."""
-        loss, hits = 0.0, [0] * self.f.classes
-        for more, of_class in batches:
+        loss, hits = 0.0, [0] * len(self.counts)
+        for more, right in batches:
             loss += more
-            hits = [h + n for h, n in zip(hits, of_class, strict=True)]
-        counts = torch.bincount(self.test.y.cpu(), minlength=self.f.classes).tolist()
-        n = len(self.test.y)
+            hits = [h + n for h, n in zip(hits, right, strict=True)]
+        classes = self.f.classes
+        by_class = [_share(hits[c::classes], self.counts[c::classes]) for c in range(classes)]
+        domains = [slice(d, d + classes) for d in range(0, len(hits), classes)]
         return Scores(
-            accuracy=sum(hits) / n,
-            loss=loss / n,
-            class_accuracy=[h / c if c else math.nan for h, c in zip(hits, counts, strict=True)],
+            accuracy=_share(hits, self.counts),
+            loss=loss / len(self.test.y),
+            class_accuracy=by_class,
+            domain_accuracy=()
+            if self.domain is None
+            else [_share(hits[of], self.counts[of]) for of in domains],
         )
+
+
+def _share(hits: Sequence[int], counts: Sequence[int]) -> float:
+    return sum(hits) / sum(counts) if sum(counts) else math.nan
 
 
 class Examiner(Protocol):

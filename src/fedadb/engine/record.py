@@ -10,6 +10,8 @@ from typing import Any
 from fedadb.core.errors import Fault
 
 Record = dict[str, Any]
+# What every line has; algorithms add to it.
+ALWAYS = ("round", "accuracy", "loss", "class_accuracy", "clients", "lr", "seconds")
 
 
 def append(path: Path, record: Record) -> Record:
@@ -37,6 +39,11 @@ def read(path: Path) -> list[Record]:
         if not isinstance(line, dict) or line.get("round") != t:
             raise Fault(f"{path} is damaged: line {t} is not round {t}")
     return rounds
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether the last line was written to its end."""
+    return not path.exists() or path.read_bytes()[-1:] in (b"\n", b"")
 
 
 def keep(path: Path, rounds: int) -> list[Record]:

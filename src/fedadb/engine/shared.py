@@ -11,6 +11,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from fedadb.core.errors import Fault
+
 Header = list[tuple[str, str, list[int], int]]
 """Name, type, shape and offset of each tensor: all that needs to be sent."""
 
@@ -31,6 +33,11 @@ class Shared:
 
     def write(self, tensors: Mapping[str, Tensor]) -> Header:
         """Copy the tensors in; what `read` needs to find them."""
+        if room_for(tensors) > self.size:
+            raise Fault(
+                f"{', '.join(tensors)}: {room_for(tensors)} bytes in a place for {self.size}; what "
+                "a client replies and remembers must not grow from round to round"
+            )
         header: Header = []
         offset = 0
         for name, tensor in tensors.items():

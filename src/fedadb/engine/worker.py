@@ -41,13 +41,13 @@ class Board:
     def __init__(self, exam: Exam, w: Vector, lock: Lock) -> None:
         self.exam = exam
         self.lock = lock
-        n, classes = len(exam), exam.f.classes
+        n = len(exam)
         tables = {
             "w": torch.zeros_like(w.flat),
             "taken": torch.tensor(n),
             "done": torch.tensor(n),
             "loss": torch.zeros(n, dtype=torch.float64),
-            "hits": torch.zeros(n, classes, dtype=torch.long),
+            "hits": torch.zeros(n, len(exam.counts), dtype=torch.long),
         }
         memory = Shared(room_for(tables))
         self.tables = memory.read(memory.write(tables))
@@ -129,12 +129,12 @@ class Worker:
             reply, memory = train_client(
                 self.learner, self.shards[k], sent, k, memory, round, self.rng
             )
+            tensors = pack(reply, "reply") | pack(memory, "memory")
+            return {"client": k, "header": self.outbox.write(tensors)}
         except (BadInput, Fault) as error:
             return {"client": k, "error": type(error).__name__, "text": str(error)}
         except Exception:
             return {"client": k, "error": "Exception", "text": traceback.format_exc()}
-        tensors = pack(reply, "reply") | pack(memory, "memory")
-        return {"client": k, "header": self.outbox.write(tensors)}
 
     def _unpack(self, kind: type[Any], memory: Shared, header: Header) -> Any:
         return unpack(kind, memory.read(header), self.learner.f.layout)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedadb import datasets
 from fedadb.core.data import Examples, Shard, Splits
@@ -16,7 +17,7 @@ from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import mixed
+from fedadb.engine.evaluate import mixing
 from fedadb.engine.tensorfile import raw_bytes
 from fedadb.experiment.config import Experiment, Federation
 from fedadb.partition import Labels, Rows
@@ -27,6 +28,8 @@ class World:
     f: Model
     shards: Sequence[Shard]
     test: Examples
+    domains: tuple[str, ...]  # of data of several origins
+    test_domain: Tensor | None  # where each test image comes from
     transform: Transform
     classes: tuple[str, ...]
     counts: list[list[int]]  # n_{k,c}
@@ -59,9 +62,18 @@ def build(e: Experiment, track: Track = unseen) -> World:
     f = assemble(body, e.algorithm.heads, domain, classes, rng)
     f = replace(f, precision=e.engine.precision)
     f.module.to(device)
-    test = mixed(splits.test).to(device)
-    digest = _digest(splits, rows)
-    return World(f, shards, test, splits.transform, splits.classes, held(splits, rows), digest)
+    order = mixing(len(splits.test.y))
+    return World(
+        f,
+        shards,
+        test=splits.test.rows(order).to(device),
+        domains=splits.domains.names if splits.domains else (),
+        test_domain=splits.domains.test[order].to(device) if splits.domains else None,
+        transform=splits.transform,
+        classes=splits.classes,
+        counts=held(splits, rows),
+        digest=_digest(splits, rows),
+    )
 
 
 def partition(e: Experiment, splits: Splits) -> list[Rows]:

@@ -17,7 +17,7 @@ from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import tables
-from fedadb.experiment.presets import SCENARIOS, complete, merge
+from fedadb.experiment.presets import SCENARIOS, complete, merge, nested
 from fedadb.models import MODELS, Architecture
 from fedadb.models.lenet import LeNet
 from fedadb.partition import PARTITIONS, Partition
@@ -189,8 +189,4 @@ def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         number = _number(text)
         value = text.strip() if number is None else number  # a word needs no quotes here
-    *sections, last = key.strip().split(".")
-    change: dict[str, Any] = {last: value}
-    for section in reversed(sections):
-        change = {section: change}
-    return merge(given, change)
+    return merge(given, nested(key.strip(), value))

@@ -1,4 +1,4 @@
-"""A run's directory: what it is called, what lies in it, and whose it is."""
+"""A run's directory: what it is called, and whose it is."""
 
 import hashlib
 import json
@@ -7,25 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from fedadb.core.errors import BadInput
+from fedadb.core.files import EXPERIMENT
 from fedadb.experiment import config
 from fedadb.experiment.config import Experiment
-
-EXPERIMENT = "experiment.toml"
-ENVIRONMENT = "environment.json"
-PARTITION = "partition.json"
-ROUNDS = "rounds.jsonl"
-CHECKPOINT = "checkpoint.safetensors"
-MODEL = "model.safetensors"
-MEMORIES = "memories"
+from fedadb.experiment.presets import flat
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """runs/…, named by what is run."""
+    return Path("runs") / run_name(experiment)
+
+
+def run_name(experiment: Experiment) -> str:
+    """What is run, in a few words and a digest: another name for whatever gives other results."""
     table = experiment.table()
     dataset = table["dataset"].rpartition("/")[2]
     words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
     digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
-    return Path("runs") / re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
+    return re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
 
 
 def require_own(out: Path, experiment: Experiment) -> None:
@@ -39,7 +37,7 @@ def require_own(out: Path, experiment: Experiment) -> None:
             written = Experiment.read(config.load(out / EXPERIMENT))
         except BadInput as error:
             raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
-        there, here = (_flat(_decisive(e.table())) for e in (written, experiment))
+        there, here = (flat(_decisive(e.table())) for e in (written, experiment))
         for key in sorted(there.keys() | here.keys()):
             if there.get(key) != here.get(key):
                 raise BadInput(
@@ -57,10 +55,3 @@ def _decisive(table: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide what is computed; how the work is spread does not."""
     engine = {k: v for k, v in table["engine"].items() if k not in ("workers", "overlap")}
     return {**table, "engine": engine}
-
-
-def _flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in table.items():
-        leaves |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return leaves

@@ -10,11 +10,8 @@ from fedadb.experiment.presets import merge
 
 def grid(
     given: Mapping[str, Any], algorithms: Sequence[str], seeds: Sequence[int]
-) -> dict[str, Experiment]:
-    """Each combination, under the name of its directory.
-
-    Settings of an algorithm are for the one that is named beside them.
-    """
+) -> list[Experiment]:
+    """Each combination. Settings of an algorithm are for the one that is named beside them."""
     for word, values in (("algorithm", algorithms), ("seed", seeds)):
         if len(set(values)) < len(values):
             twice = next(v for v in values if values.count(v) > 1)
@@ -28,10 +25,8 @@ def grid(
         raise BadInput(
             f"algorithm.{settings[0]} {whose}; set algorithm.name to one of {', '.join(algorithms)}"
         )
-    return {
-        f"{algorithm}-seed{seed}": Experiment.read(
-            merge(given, {"algorithm": {"name": algorithm}, "seed": seed})
-        )
+    return [
+        Experiment.read(merge(given, {"algorithm": {"name": algorithm}, "seed": seed}))
         for algorithm in algorithms
         for seed in seeds
-    }
+    ]

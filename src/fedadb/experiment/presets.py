@@ -71,3 +71,20 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
             value = dict(value) if another else merge(under, value)
         merged[key] = value
     return merged
+
+
+def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{a: {b: v}} as {a.b: v}."""
+    leaves: dict[str, Any] = {}
+    for key, value in table.items():
+        below = flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
+        leaves |= below
+    return leaves
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """`a.b` = v as {a: {b: v}}."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    table: dict[str, Any] = value
+    return table

@@ -11,7 +11,17 @@ import torch
 
 from fedadb.core.algorithm import HasWeights, Round
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import owned, write_whole
+from fedadb.core.files import (
+    CHECKPOINT,
+    ENVIRONMENT,
+    EXPERIMENT,
+    MEMORIES,
+    MODEL,
+    PARTITION,
+    ROUNDS,
+    owned,
+    write_whole,
+)
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
@@ -25,17 +35,7 @@ from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.crew import crew
-from fedadb.experiment.directory import (
-    CHECKPOINT,
-    ENVIRONMENT,
-    EXPERIMENT,
-    MEMORIES,
-    MODEL,
-    PARTITION,
-    ROUNDS,
-    default_directory,
-    require_own,
-)
+from fedadb.experiment.directory import default_directory, require_own
 from fedadb.experiment.environment import note_environment
 
 
@@ -80,7 +80,7 @@ def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[
         require_own(out, experiment)  # another process may have been here in the meantime
         start, memories = _start(experiment, world, out)
         write_whole(out / EXPERIMENT, experiment.toml().encode())
-        held = {"classes": world.classes, "counts": world.counts}
+        held = {"classes": world.classes, "counts": world.counts, "domains": world.domains}
         write_whole(out / PARTITION, json.dumps(held).encode())
         note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
         done = record.keep(out / ROUNDS, start.round.t)
@@ -129,17 +129,20 @@ def _train(
     """The rounds to come, each recorded and saved as soon as its model is evaluated."""
     algorithm, f = experiment.algorithm, world.f
     rng = Stream(experiment.seed)
-    exam = Exam(f, world.test, world.transform, experiment.local.batch_size)
+    batch_size = experiment.local.batch_size
+    exam = Exam(f, world.test, world.transform, batch_size, world.test_domain)
     learner = Learner(algorithm, f, experiment.local)
     now, began = start, time.perf_counter()
+    # What black and white are for each channel: to see anchors as pictures.
+    box = {side: json.dumps(getattr(f.domain, side).flatten().tolist()) for side in ("low", "high")}
 
     def finish(done: Snapshot[HasWeights], versions: dict[int, int], scores: Scores) -> Record:
         nonlocal began
         seconds, began = time.perf_counter() - began, time.perf_counter()
         # Recorded first: a round that was recorded but not saved is done again, to the same end.
         line = record.append(out / ROUNDS, _line(experiment, done, scores, seconds))
-        if algorithm.keeps(done.round.t):
-            write_tensors(out / f"sent-{done.round.t:04}.safetensors", pack(done.sent), {})
+        if algorithm.keeps(done.round):
+            write_tensors(out / f"sent-{done.round.t:04}.safetensors", pack(done.sent), box)
         checkpoint.save(out / CHECKPOINT, done, versions, world.digest)
         memories.prune(versions)
         return line
@@ -182,7 +185,7 @@ def _line(
     timed = experiment.algorithm.timed
     return {
         "round": done.round.t,
-        **scores._asdict(),
+        **{key: value for key, value in scores._asdict().items() if value != ()},
         "clients": done.clients,
         "lr": experiment.local.lr_at(done.round.t),
         "seconds": seconds,
@@ -200,3 +203,8 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def done_rounds(out: Path) -> int:
+    """How many rounds of a run are done, whoever may be at work on it."""
+    return len(record.read(out / ROUNDS))

@@ -96,7 +96,9 @@ def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BadInput):
         return str(cause)
-    key = ".".join(str(part) for part in (path, *first["loc"]) if part != "")
+    # Of a choice of types pydantic also names the one that it tried, such as `tuple[int, ...]`.
+    parts = [str(part) for part in (path, *first["loc"]) if "[" not in str(part)]
+    key = ".".join(part for part in parts if part)
     if first["type"] == "extra_forbidden":
         return f"{key} is not a key; {near(first['loc'][-1], model.model_fields)}"
     if first["type"] == "missing":

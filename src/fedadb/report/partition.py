@@ -26,9 +26,9 @@ def draw_partition(
     image = axes.imshow(
         by_class, aspect="auto", interpolation="none", cmap="YlGnBu", norm=LogNorm(1, most)
     )
-    axes.set(xlabel=f"client (of {len(counts)})", title=f"{_plain(title)}: rows of each class")
+    axes.set(xlabel=f"client (of {len(counts)})", title=f"{plain(title)}: rows of each class")
     if len(classes) <= READABLE:
-        axes.set_yticks(range(len(classes)), [_plain(name) for name in classes])
+        axes.set_yticks(range(len(classes)), [plain(name) for name in classes])
     else:
         axes.set_ylabel("class")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -38,7 +38,7 @@ def draw_partition(
         figure.savefig(path, dpi=150)
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """The name as text: a dollar sign would begin a formula. Long ones end in dots."""
     short = name if len(name) <= 40 else f"{name[:39]}…"
     return short.replace("$", r"\$")

@@ -1,0 +1,102 @@
+"""The command that makes the paper's tables and figures."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedadb.cli.many import train_all
+from fedadb.cli.terminal import SETTINGS, TENSORBOARD, out, tell, track
+from fedadb.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedadb.experiment.config import Experiment
+
+STUDIES = Path(__file__).parent.parent / "studies"
+
+
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="table1, convergence, ablation, …, or a study's own TOML file.")
+    ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,…", help="A part of it: dataset=organamnist, seed=0."),
+    ] = None,
+    scale: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="A share of the rounds, with lr_decay to match: 0.1 is a tenth."
+        ),
+    ] = 1.0,
+    settings: SETTINGS = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, and how long it may take.")
+    ] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--out", help="Where results go; by default runs/NAME.")
+    ] = None,
+    tensorboard: TENSORBOARD = False,
+) -> None:
+    """Run the experiments behind a table or figure of the paper, and report on them.
+
+    What is done is not done again, and runs that two studies share are shared if --out is the same.
+    """
+    from fedadb.experiment.study import read_study, select
+
+    if scale <= 0:
+        raise BadInput(f"--scale {scale:g}: must be above 0; 0.1 is a tenth of the rounds")
+    path = find(name)
+    study = read_study(path, settings or [], scale)
+    experiments = [case.experiment for case in select(study.cases, only or [])]
+    place = directory or Path("runs") / path.stem
+    if dry_run:
+        plan(experiments, place)
+        return
+    short = "" if scale == 1 else f", {scale:g} of the paper's rounds"
+    train_all(experiments, place, f"{study.title}{short}", tensorboard)
+
+
+def find(name: str) -> Path:
+    """The study of that name, or the file."""
+    if name.endswith(".toml"):
+        return Path(name)
+    files = sorted(STUDIES.glob("*.toml"))
+    known = {path.stem: path for path in files if "[[grid]]" in path.read_text(encoding="utf-8")}
+    if name not in known:
+        raise BadInput(f"reproduce {name}: is not known; there is {', '.join(known)}")
+    return known[name]
+
+
+def plan(experiments: "Sequence[Experiment]", place: Path) -> None:
+    """Show each run, how far it is, and how long the rest may take."""
+    from rich import box
+    from rich.table import Table
+
+    from fedadb.experiment.directory import run_name
+    from fedadb.experiment.estimate import Estimator
+    from fedadb.experiment.run import done_rounds
+
+    table = Table("run", "rounds", "done", "about", box=box.SIMPLE)
+    estimator, total, lacking = Estimator(), 0.0, set()
+    with track("measuring", len(experiments), "runs") as advance:
+        for e in experiments:
+            done = done_rounds(place / run_name(e))
+            left, about = e.rounds - done, "done"
+            if left:
+                seconds = estimator.seconds(e)
+                total += (seconds or 0) * left
+                about = "no data" if seconds is None else _time(seconds * left)
+                lacking |= {e.dataset} if seconds is None else set()
+            table.add_row(run_name(e), str(e.rounds), str(done), about)
+            advance(1)
+    out.print(table)
+    tell(f"{len(experiments)} runs, about {_time(total)} on this machine, in {place}")
+    for dataset in sorted(lacking):
+        tell(f"{dataset} is not here and not counted: `fedadb data fetch {dataset}`")
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

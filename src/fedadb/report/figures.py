@@ -1,0 +1,121 @@
+"""The figures, as matplotlib draws them: curves, bars and heat maps over methods and settings."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedadb.report.groups import Board
+from fedadb.report.partition import plain
+from fedadb.report.runs import Run
+from fedadb.report.statistics import ewma, interval, mean_curve, rounds_to, targets
+from fedadb.report.sweeps import draw_sweep, sweeps
+
+
+def draw_all(board: Board) -> dict[str, Figure]:
+    """Every figure that these runs allow, by the name of its files."""
+    figures = {"curves": curves(board), "convergence": convergence(board)}
+    for i, column in enumerate(board.columns, start=1):
+        name = "heatmap" if len(board.columns) == 1 else f"heatmap-{i}"
+        figures[name] = heatmap(column, board.cells(column))
+    for key, lines in sweeps(board).items():
+        figures[f"sweep-{key}"] = draw_sweep(key, lines)
+    return figures
+
+
+def colours(board: Board) -> dict[str, Any]:
+    """A colour a method, the same in all figures."""
+    palette = matplotlib.colormaps["tab20"]
+    return {row: palette(i % 20) for i, row in enumerate(board.rows)}
+
+
+def curves(board: Board) -> Figure:
+    """Accuracy over rounds, a panel a setting: smoothed means, shaded 95 % intervals."""
+    colour = colours(board)
+
+    def panel(axes: Axes, column: str) -> None:
+        for row, runs in board.cells(column).items():
+            mean = ewma(mean_curve([run.accuracy for run in runs]))
+            half = interval([ewma(run.accuracy) for run in runs])
+            t = range(1, len(mean) + 1)
+            axes.plot(t, mean, color=colour[row], label=row, linewidth=1.6)
+            if len(runs) > 1:
+                low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)]
+                             for sign in (-1, 1))  # fmt: skip
+                axes.fill_between(t, low, high, color=colour[row], alpha=0.15, linewidth=0)
+        axes.set(xlabel="round", ylabel="test accuracy")
+        axes.set_ylim(0, 1)
+        axes.grid(alpha=0.3)
+
+    return _panels(board, panel)
+
+
+def convergence(board: Board) -> Figure:
+    """Rounds to 45, 65 and 85 % of the best accuracy; a cross where it was not reached."""
+    colour = colours(board)
+
+    def panel(axes: Axes, column: str) -> None:
+        cells = board.cells(column)
+        goals = targets(max(max(run.accuracy) for runs in cells.values() for run in runs))
+        width = 0.8 / len(cells)
+        for i, (row, runs) in enumerate(cells.items()):
+            curve = mean_curve([run.accuracy for run in runs])
+            needed = [rounds_to(curve, goal) for goal in goals]
+            at = [g + (i - (len(cells) - 1) / 2) * width for g in range(len(goals))]
+            axes.bar(at, [n or 0 for n in needed], width, color=colour[row], label=row)
+            missed = [x for x, n in zip(at, needed, strict=True) if n is None]
+            axes.plot(missed, [0] * len(missed), "x", color=colour[row], clip_on=False)
+        axes.set_xticks(range(len(goals)), [f"to {100 * goal:.0f} %" for goal in goals])
+        axes.set(ylabel="rounds")
+        axes.grid(alpha=0.3, axis="y")
+
+    return _panels(board, panel)
+
+
+def heatmap(column: str, cells: Mapping[str, list[Run]]) -> Figure:
+    """Each class's accuracy over rounds, of the first seed; light is high, on one scale."""
+    figure = Figure(figsize=(8, 0.6 + 1.5 * len(cells)), layout="constrained")
+    panels = figure.subplots(len(cells), squeeze=False, sharex=True)[:, 0]
+    for axes, (row, runs) in zip(panels, cells.items(), strict=True):
+        by_class = [[math.nan if a is None else a for a in of_class]
+                    for of_class in zip(*(r["class_accuracy"] for r in runs[0].rounds),
+                                        strict=True)]  # fmt: skip
+        image = axes.imshow(
+            by_class,
+            aspect="auto",
+            interpolation="none",
+            cmap="magma",
+            vmin=0,
+            vmax=1,
+            extent=(0.5, len(runs[0].rounds) + 0.5, len(by_class) - 0.5, -0.5),
+        )
+        axes.set(ylabel="class", title=f"{row}, seed {runs[0].seed}")
+    panels[-1].set_xlabel("round")
+    figure.colorbar(image, ax=panels, label="test accuracy of the class")
+    figure.suptitle(plain(column))
+    return figure
+
+
+def _panels(board: Board, panel: Callable[[Axes, str], None]) -> Figure:
+    """A panel a setting, four beside each other at most, and one legend."""
+    n = len(board.columns)
+    wide = min(n, 4) if n > 2 else n
+    high = math.ceil(n / wide)
+    figure = Figure(figsize=(max(7, 4 * wide), 0.8 + 3.4 * high), layout="constrained")
+    for place, column in enumerate(board.columns, start=1):
+        axes = figure.add_subplot(high, wide, place)
+        panel(axes, column)
+        axes.set_title(plain(column))
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(map(plain, labels), handles, strict=True))
+    beside = min(6, len(named))
+    figure.legend(named.values(), named, loc="outside lower center", ncols=beside, frameon=False)
+    return figure

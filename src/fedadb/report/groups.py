@@ -1,0 +1,133 @@
+"""Runs side by side: a row a method, a column a setting, and in each place the seeds."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from fedadb.core.errors import BadInput
+from fedadb.report.runs import Run
+
+METHODS = {
+    name.lower(): name
+    for name in ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD",
+                 "FedDecorr", "FedACG", "FedSOL", "FedADB", "FedProx")
+}  # fmt: skip
+DATASETS = {
+    "svhn": "SVHN", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
+    "organamnist": "OrganAMNIST", "pathmnist": "PathMNIST", "tissuemnist": "TissueMNIST",
+    "pacs": "PACS", "digits": "digits",
+}  # fmt: skip
+SCENARIOS = {(100, 0.05): "cross-device", (20, 0.2): "cross-silo"}
+SYMBOLS = {"alpha": "α", "participation": "ρ", "clients": "K"}
+
+# In which order settings are tried when columns are to be told apart.
+FIRST = ("dataset", "scenario", "federation.partition.alpha")
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Board:
+    """All runs, each at its method and setting."""
+
+    rows: list[str]
+    columns: list[str]
+    at: Mapping[tuple[str, str], list[Run]]  # by seed; nothing where nothing was run
+
+    def cells(self, column: str) -> dict[str, list[Run]]:
+        """The runs of a setting by method."""
+        return {row: self.at[row, column] for row in self.rows if (row, column) in self.at}
+
+
+def arrange(runs: Sequence[Run]) -> Board:
+    """Never are two settings taken for one: whatever differs is told in a label."""
+    methods = [_part(run, of_algorithm=True) for run in runs]
+    settings = [_with_scenario(_part(run, of_algorithm=False)) for run in runs]
+    rows, columns = labels(methods, method_name), labels(settings, dataset_name)
+    at: dict[tuple[str, str], list[Run]] = {}
+    for run, row, column in zip(runs, rows, columns, strict=True):
+        at.setdefault((row, column), []).append(run)
+    for (row, column), cell in at.items():
+        cell.sort(key=lambda run: run.seed)
+        for one, other in pairwise(cell):
+            if one.seed == other.seed:
+                raise BadInput(
+                    f"{row} on {column} with seed {one.seed} is there twice: {one.directory} and "
+                    f"{other.directory}; leave one out"
+                )
+    return Board(
+        _ordered(rows, list(METHODS.values())), _ordered(columns, list(DATASETS.values())), at
+    )
+
+
+def method_name(settings: Settings) -> str:
+    name = str(settings["algorithm.name"])
+    return METHODS.get(name, name)
+
+
+def dataset_name(settings: Settings) -> str:
+    name = str(settings["dataset"])
+    return DATASETS.get(name, name.rpartition("/")[2])
+
+
+def short(key: str, value: Any) -> str:
+    """`α=0.1`, `epochs=5`."""
+    if key == "scenario":
+        return str(value)
+    name = key.rpartition(".")[2]
+    return f"{SYMBOLS.get(name, name)}={value:g}" if isinstance(value, float) else (
+        f"{SYMBOLS.get(name, name)}={value}"
+    )  # fmt: skip
+
+
+def _part(run: Run, of_algorithm: bool) -> Settings:
+    return {k: v for k, v in run.settings.items() if k.startswith("algorithm.") == of_algorithm}
+
+
+def _with_scenario(settings: Settings) -> Settings:
+    """Clients and participation under one name, if they have one."""
+    size = settings["federation.clients"], settings["federation.participation"]
+    if size not in SCENARIOS:
+        return settings
+    rest = {k: v for k, v in settings.items() if not k.endswith((".clients", ".participation"))}
+    return {**rest, "scenario": SCENARIOS[size]}
+
+
+def labels(all_settings: Sequence[Settings], name: Any) -> list[str]:
+    """A name for each, and as many of its settings as are needed to tell all that differ apart."""
+    labels = [name(settings) for settings in all_settings]
+    keys = dict.fromkeys([*FIRST, *(key for settings in all_settings for key in settings)])
+    for key in keys:
+        values: dict[str, set[str]] = {}
+        for label, settings in zip(labels, all_settings, strict=True):
+            values.setdefault(label, set()).add(repr(settings.get(key)))
+        labels = [
+            f"{label}, {short(key, settings[key])}"
+            if len(values[label]) > 1 and key in settings
+            else label
+            for label, settings in zip(labels, all_settings, strict=True)
+        ]
+    return labels
+
+
+def _ordered(labels: Sequence[str], known: Sequence[str]) -> list[str]:
+    """As the paper lists them, then others; variants of one by their numbers."""
+
+    def place(label: str) -> tuple[int, list[tuple[bool, float, str]]]:
+        name, _, variant = label.partition(", ")
+        words = re.split(r"[=, ]+", variant)
+        numbers = [_number(word) for word in words]
+        return (known.index(name) if name in known else len(known)), [
+            (n is None, n or 0, word) for n, word in zip(numbers, words, strict=True)
+        ]
+
+    return sorted(dict.fromkeys(labels), key=place)
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

@@ -1,0 +1,109 @@
+"""Runs as they lie on disk: what was run, where, and what came of it round by round."""
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.files import EXPERIMENT, ROUNDS
+from fedadb.engine import record
+from fedadb.engine.record import Record
+from fedadb.experiment.presets import flat
+
+RESOLVED = ("dataset", "rounds", "seed", "algorithm.name", "federation.clients", "local.lr")
+# They change nothing that a round's record shows, but for the seed, over which runs are averaged.
+NOT_SETTINGS = ("seed", "engine.workers", "engine.overlap", "algorithm.keep_anchors")
+
+
+@dataclass(frozen=True)
+class Run:
+    directory: Path
+    experiment: dict[str, Any]  # the resolved table
+    rounds: list[Record]
+    whole: bool = True  # whether the last record was written to its end
+
+    @property
+    def seed(self) -> int:
+        return int(self.experiment["seed"])
+
+    @property
+    def algorithm(self) -> str:
+        return str(self.experiment["algorithm"]["name"])
+
+    @property
+    def total(self) -> int:
+        """The rounds that it is to have in the end."""
+        return int(self.experiment["rounds"])
+
+    @property
+    def accuracy(self) -> list[float]:
+        return [record["accuracy"] for record in self.rounds]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the result but the seed, under dotted names."""
+        leaves = flat(self.experiment)
+        return {key: value for key, value in leaves.items() if key not in NOT_SETTINGS}
+
+    def beside(self, name: str) -> Any:
+        """What a JSON file of the run's directory says; {} if there is none."""
+        path = self.directory / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError as error:
+            raise Fault(f"{path} is damaged: {error}") from error
+
+
+def find(places: Sequence[Path]) -> list[Path]:
+    """The directories of all runs at or below the given ones."""
+    found: dict[Path, None] = {}
+    for place in places:
+        if not place.is_dir():
+            what = "is not a directory" if place.exists() else "does not exist"
+            raise BadInput(f"{place} {what}; give a run's directory, or one that holds runs")
+        below = [path.parent.resolve() for path in sorted(place.rglob(EXPERIMENT))]
+        if not below:
+            raise BadInput(f"{place} holds no run: there is no {EXPERIMENT} in it or below it")
+        found |= dict.fromkeys(below)
+    return list(found)
+
+
+def read(directory: Path) -> Run:
+    path = directory / EXPERIMENT
+    try:
+        experiment = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Fault(f"{path} is damaged: {error}") from error
+    lacking = [key for key in RESOLVED if key not in flat(experiment)]
+    if lacking:
+        raise Fault(f"{path} has no {lacking[0]!r}: another version wrote it")
+    rounds = record.read(directory / ROUNDS)
+    for line in rounds:
+        if lacking := [key for key in record.ALWAYS if key not in line]:
+            raise Fault(
+                f"{directory / ROUNDS}: round {line['round']} has no {lacking[0]!r}: another "
+                "version wrote it"
+            )
+    return Run(directory, experiment, rounds, whole=record.ends_whole(directory / ROUNDS))
+
+
+def read_all(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """All runs with a round at least, and sentences on what was passed over."""
+    runs = [read(directory) for directory in find(places)]
+    notes = [f"{r.directory / ROUNDS}: its last line is not whole" for r in runs if not r.whole]
+    notes += [f"{r.directory}: left out, no round is done yet" for r in runs if not r.rounds]
+    runs = [run for run in runs if run.rounds]
+    if not runs:
+        raise BadInput(f"{', '.join(map(str, places))}: no run there has done a round yet")
+    return runs, notes
+
+
+def anchor_files(directory: Path) -> dict[int, Path]:
+    """What was sent in the rounds whose anchors were kept."""
+    files = sorted(directory.glob("sent-*.safetensors"))
+    rounds = (re.fullmatch(r"sent-(\d+)", path.stem) for path in files)
+    return {int(t[1]): path for t, path in zip(rounds, files, strict=True) if t}

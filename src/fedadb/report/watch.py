@@ -1,0 +1,78 @@
+"""The page over loopback, following runs as they go on."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.files import ROUNDS
+from fedadb.report.groups import arrange
+from fedadb.report.page import as_json, page
+from fedadb.report.pagedata import page_data
+from fedadb.report.runs import find, read_all
+
+
+class Watched:
+    """Runs below some directories, read anew when one of them has gone on."""
+
+    def __init__(self, places: Sequence[Path], title: str) -> None:
+        self.places, self.title = places, title
+        self._lock = Lock()
+        self._state: tuple[tuple[str, int], ...] = ()
+        self._data = ""
+
+    def data(self) -> str:
+        """What the page shows now, as JSON; the last that could be read if now it cannot."""
+        with self._lock:
+            try:
+                found = [directory / ROUNDS for directory in find(self.places)]
+                state = tuple((str(p), p.stat().st_size) for p in found if p.exists())
+                if state != self._state:
+                    runs, _ = read_all(self.places)
+                    self._data = as_json(page_data(arrange(runs), self.title))
+                    self._state = state
+            except (BadInput, Fault, OSError):
+                if not self._data:
+                    raise
+            return self._data
+
+
+def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
+    """A server on loopback that is ready to run; port 0 is any that is free."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                data = watched.data()
+            except (BadInput, Fault, OSError) as error:
+                return self._send(503, "text/plain", str(error))
+            if self.path == "/":
+                return self._send(200, "text/html", page(json.loads(data), live=True))
+            if self.path != "/data.json":
+                return self._send(404, "text/plain", "There is / and /data.json.")
+            version = f'"{hashlib.sha256(data.encode()).hexdigest()}"'
+            if self.headers.get("If-None-Match") == version:
+                return self._send(304, "application/json", "")
+            return self._send(200, "application/json", data, version)
+
+        def _send(self, code: int, kind: str, text: str, version: str = "") -> None:
+            body = text.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            if version:
+                self.send_header("ETag", version)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *words: object) -> None:
+            """Say nothing: the terminal is the user's."""
+
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Answer)
+    except OSError as error:
+        raise BadInput(f"--port {port}: {error.strerror}; another one, or 0 for any") from error

@@ -1,0 +1,32 @@
+"""A report: tables, figures and the page, in a directory."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedadb.core.files import write_whole
+from fedadb.report import tables
+from fedadb.report.figures import draw_all
+from fedadb.report.formats import Table, comma_separated, latex, markdown
+from fedadb.report.groups import Board
+from fedadb.report.page import page
+from fedadb.report.pagedata import page_data
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "md": markdown,
+    "tex": latex,
+    "csv": comma_separated,
+}
+PAGE = "index.html"
+
+
+def write_report(board: Board, title: str, out: Path) -> Path:
+    """Write all there is to show of the runs; where the page is."""
+    out.mkdir(parents=True, exist_ok=True)
+    for table in tables.everything(board):
+        for ending, written in FORMATS.items():
+            write_whole(out / f"{table.name}.{ending}", written(table).encode())
+    for name, figure in draw_all(board).items():
+        for ending in ("png", "pdf"):
+            figure.savefig(out / f"{name}.{ending}", dpi=150)
+    write_whole(out / PAGE, page(page_data(board, title)).encode())
+    return out / PAGE
