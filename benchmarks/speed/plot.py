@@ -19,9 +19,16 @@ def plot(results: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> No
         for name, seconds in contestants.items():
             ours, bare = name.startswith("fedadb"), name.startswith("floor")
             color = "tab:orange" if ours else "lightgrey" if bare else "tab:blue"
-            bar = axes.barh(name, statistics.median(seconds), color=color)
-            axes.bar_label(bar, fmt=" %.2f", padding=6)
+            middle = statistics.median(seconds)
+            axes.barh(name, middle, color=color)
             axes.plot(seconds, [name] * len(seconds), "k.", markersize=4)
+            axes.annotate(
+                f"{middle:.2f}",
+                (max(seconds), name),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+            )
         axes.invert_yaxis()
         axes.margins(x=0.12)
         axes.set(xlabel="seconds a round (less is better)", title=model)
