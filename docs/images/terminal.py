@@ -8,28 +8,31 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedadb.experiment.directory import run_name
 from fedadb.experiment.grid import grid
 from fedadb.experiment.run import run
-from fedadb.progress import bar, describe, summary
+from fedadb.progress import bar, describe, shown
+from fedadb.report.groups import arrange
+from fedadb.report.runs import read
+from fedadb.report.tables import summary
 
 PLACE = Path("runs/compare-digits")
 
 screen = Console(record=True, width=88, force_terminal=True)
 progress = bar(screen)
-histories = {}
-for name, experiment in grid({}, ["fedavg", "fedadb"], [0]).items():
-    history = run(experiment, PLACE / name)
-    method = type(experiment.algorithm).__name__
-    histories[f"{method}, seed {experiment.seed}"] = history
+experiments = grid({}, ["fedavg", "fedadb"], [0])
+progress.add_task("all runs", total=80, completed=80, status="run 2 of 2  left 0:00:00")
+for experiment in experiments:
+    rounds = run(experiment, PLACE / run_name(experiment)).rounds
     progress.add_task(
-        f"{method} on {experiment.dataset}",
+        f"{type(experiment.algorithm).__name__} on digits, seed 0",
         total=experiment.rounds,
-        completed=len(history.rounds),
-        status=describe(history.rounds, experiment.rounds),
+        completed=len(rounds),
+        status=describe(rounds, experiment.rounds),
     )
 screen.print(progress.get_renderable())
-screen.print(summary(histories))
-screen.print(f"Results: {PLACE}\nPicture: {PLACE}/accuracy.png", highlight=False)
+screen.print(shown(summary(arrange([read(PLACE / run_name(e)) for e in experiments]))))
+screen.print(f"Results: {PLACE}\nPage: {PLACE}/report/index.html", highlight=False)
 
 svg = screen.export_svg(title="make run")
 # The picture stands alone: no font from elsewhere, no comment.

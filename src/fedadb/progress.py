@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedadb.engine.record import Record
 from fedadb.experiment.run import History
+from fedadb.report import formats
 from fedadb.report.statistics import best_rounds, forgetting, rounds_to
 
 
@@ -108,6 +109,15 @@ def summary(histories: Mapping[str, History]) -> Table:
             f"{seconds:.2f}",
         )
     return table
+
+
+def shown(table: formats.Table) -> Table:
+    """A report's table on the terminal, without a first column that says the same in each row."""
+    same = len({row[0].text for row in table.rows}) == 1
+    made = Table(*table.header[same:], box=box.SIMPLE, caption=" ".join(table.notes))
+    for row in table.rows:
+        made.add_row(*(escape(entry.text) for entry in row[same:]))
+    return made
 
 
 def holdings(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[Table, Table]:

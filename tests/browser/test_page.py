@@ -11,6 +11,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 from fedadb.report.groups import arrange
 from fedadb.report.runs import read_all
@@ -55,6 +56,14 @@ def opened(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
     return browser
 
 
+def show(browser: webdriver.Chrome, section: str) -> None:
+    """Scroll there, and wait until it is drawn."""
+    browser.execute_script("document.getElementById(arguments[0]).scrollIntoView()", section)
+    WebDriverWait(browser, 20).until(
+        lambda b: b.execute_script("return seen.has(arguments[0])", section)
+    )
+
+
 def column(browser: webdriver.Chrome, number: int) -> list[str]:
     rows = browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")
     return [row.find_elements(By.TAG_NAME, "td")[number].text for row in rows]
@@ -69,6 +78,10 @@ def traces(browser: webdriver.Chrome, plot: str) -> list[dict[str, Any]]:
 
 def test_it_loads_without_a_word_or_a_request(opened: webdriver.Chrome, page: Path) -> None:
     assert opened.title == "Three methods · fedadb"
+    for section in ("overview", "curves", "convergence", "classes", "measured", "partition"):
+        show(opened, section)
+    show(opened, "anchors")
+    show(opened, "runs")
     assert opened.get_log("browser") == []
     asked = [
         json.loads(entry["message"])["message"]["params"]["request"]["url"]
@@ -80,6 +93,7 @@ def test_it_loads_without_a_word_or_a_request(opened: webdriver.Chrome, page: Pa
 
 
 def test_the_table_sorts_and_filters(opened: webdriver.Chrome) -> None:
+    show(opened, "overview")
     heads = opened.find_elements(By.CSS_SELECTOR, "#table th button")
     heads[2].click()
     assert column(opened, 1) == ["FedADB", "FedNTD", "FedAvg"]
@@ -92,6 +106,7 @@ def test_the_table_sorts_and_filters(opened: webdriver.Chrome) -> None:
 
 
 def test_a_curve_toggles(opened: webdriver.Chrome) -> None:
+    show(opened, "curves")
     names = [t["name"] for t in traces(opened, "curve-plot")]
     assert "FedNTD" in names
     buttons = opened.find_elements(By.CSS_SELECTOR, "#methods button")
@@ -107,6 +122,7 @@ def test_a_curve_toggles(opened: webdriver.Chrome) -> None:
 
 
 def test_the_slider_moves_the_heat_map(opened: webdriver.Chrome) -> None:
+    show(opened, "classes")
     slider, number = (opened.find_element(By.ID, name) for name in ("round", "round-number"))
     assert number.text == "20"
     last = traces(opened, "round-plot")[0]["z"]
@@ -121,6 +137,8 @@ def test_the_slider_moves_the_heat_map(opened: webdriver.Chrome) -> None:
 def test_it_fits_a_phone(opened: webdriver.Chrome) -> None:
     opened.set_window_size(*PHONE)
     opened.refresh()
+    for section in ("curves", "classes", "partition", "runs"):
+        show(opened, section)
     overflow = "return document.documentElement.scrollWidth - window.innerWidth"
     assert opened.execute_script(overflow) <= 0
     assert opened.get_log("browser") == []

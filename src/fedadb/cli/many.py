@@ -62,38 +62,43 @@ def train_all(
     """Run all of them in one directory, and report on them; one that fails stops no other."""
     from fedadb.experiment.directory import run_name
     from fedadb.experiment.run import done_rounds
-    from fedadb.progress import Together, bar, summary
+    from fedadb.progress import Together, bar
 
-    histories, failed = {}, []
+    done, failed = [], []
     with bar(out) as progress:
         together = Together(progress, len(experiments), sum(e.rounds for e in experiments))
         for e in experiments:
-            directory = place / run_name(e)
-            name = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
-            before = together.done
+            directory, before = place / run_name(e), together.done
             try:
                 together.skip(done_rounds(directory))
-                histories[name] = train(e, directory, progress, tensorboard, together.add)
+                train(e, directory, progress, tensorboard, together.add)
+                done.append(directory)
             except (BadInput, Fault) as error:
-                failed.append(f"{name}: {error}")
+                failed.append(f"{directory.name}: {error}")
             except typer.Exit:
                 raise
             except Exception:  # a bug; the other runs may not have it
                 traceback.print_exc(file=sys.stderr)
-                failed.append(f"{name}: a bug, as told above")
+                failed.append(f"{directory.name}: a bug, as told above")
             together.skip(before + e.rounds - together.done)
             together.end()
-    if histories:
-        from fedadb.report.groups import arrange  # late: it takes a while to load
-        from fedadb.report.runs import read
-        from fedadb.report.write import write_report
-
-        out.print(summary(histories))
-        board = arrange([read(history.directory) for history in histories.values()])
-        page = write_report(board, title, place / "report")
-        tell(f"Results: {place}\nPage: {page}")
+    if done:
+        _report(done, title, place)
     for message in failed:
         complain(message)
     if failed:
         complain(f"{len(failed)} of {len(experiments)} runs failed; the same command tries again")
         raise typer.Exit(1)
+
+
+def _report(directories: Sequence[Path], title: str, place: Path) -> None:
+    from fedadb.progress import shown
+    from fedadb.report.groups import arrange  # late: it takes a while to load
+    from fedadb.report.runs import read
+    from fedadb.report.tables import summary
+    from fedadb.report.write import write_report
+
+    board = arrange([read(directory) for directory in directories])
+    out.print(shown(summary(board)))
+    page = write_report(board, title, place / "report")
+    tell(f"Results: {place}\nPage: {page}")

@@ -14,7 +14,7 @@ from fedadb.experiment.build import World, build
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import one_thread
 
-ROWS = 16  # of the steps that are measured; a step's time goes with its rows
+ROWS = 64  # of the steps that are measured; a step's time goes with its rows
 
 
 class Estimator:

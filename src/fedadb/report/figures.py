@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedadb.report.groups import Board
+from fedadb.report.groups import Board, colours
 from fedadb.report.partition import plain
 from fedadb.report.runs import Run
 from fedadb.report.statistics import ewma, interval, mean_curve, rounds_to, targets
@@ -29,12 +29,6 @@ def draw_all(board: Board) -> dict[str, Figure]:
     return figures
 
 
-def colours(board: Board) -> dict[str, Any]:
-    """A colour a method, the same in all figures."""
-    palette = matplotlib.colormaps["tab20"]
-    return {row: palette(i % 20) for i, row in enumerate(board.rows)}
-
-
 def curves(board: Board) -> Figure:
     """Accuracy over rounds, a panel a setting: smoothed means, shaded 95 % intervals."""
     colour = colours(board)
@@ -44,7 +38,7 @@ def curves(board: Board) -> Figure:
             mean = ewma(mean_curve([run.accuracy for run in runs]))
             half = interval([ewma(run.accuracy) for run in runs])
             t = range(1, len(mean) + 1)
-            axes.plot(t, mean, color=colour[row], label=row, linewidth=1.6)
+            axes.plot(t, mean, color=colour[row], label=row, linewidth=1.5)
             if len(runs) > 1:
                 low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)]
                              for sign in (-1, 1))  # fmt: skip
@@ -70,7 +64,8 @@ def convergence(board: Board) -> Figure:
             at = [g + (i - (len(cells) - 1) / 2) * width for g in range(len(goals))]
             axes.bar(at, [n or 0 for n in needed], width, color=colour[row], label=row)
             missed = [x for x, n in zip(at, needed, strict=True) if n is None]
-            axes.plot(missed, [0] * len(missed), "x", color=colour[row], clip_on=False)
+            if missed:
+                axes.plot(missed, [0] * len(missed), "x", color=colour[row], clip_on=False)
         axes.set_xticks(range(len(goals)), [f"to {100 * goal:.0f} %" for goal in goals])
         axes.set(ylabel="rounds")
         axes.grid(alpha=0.3, axis="y")
@@ -80,25 +75,32 @@ def convergence(board: Board) -> Figure:
 
 def heatmap(column: str, cells: Mapping[str, list[Run]]) -> Figure:
     """Each class's accuracy over rounds, of the first seed; light is high, on one scale."""
-    figure = Figure(figsize=(8, 0.6 + 1.5 * len(cells)), layout="constrained")
-    panels = figure.subplots(len(cells), squeeze=False, sharex=True)[:, 0]
-    for axes, (row, runs) in zip(panels, cells.items(), strict=True):
-        by_class = [[math.nan if a is None else a for a in of_class]
-                    for of_class in zip(*(r["class_accuracy"] for r in runs[0].rounds),
-                                        strict=True)]  # fmt: skip
+    n = len(cells)
+    inch = 1 / (0.8 + 1.5 * n)  # laid out by hand: of a dozen panels, matplotlib takes seconds
+    figure = Figure(figsize=(8, 1 / inch))
+    for place, (row, runs) in enumerate(cells.items()):
+        axes = figure.add_axes((0.08, (0.55 + 1.5 * (n - 1 - place)) * inch, 0.78, 1.1 * inch))
+        by_class = [
+            [math.nan if a is None else a for a in of_class]
+            for of_class in zip(*(r["class_accuracy"] for r in runs[0].rounds), strict=True)
+        ]
         image = axes.imshow(
             by_class,
             aspect="auto",
             interpolation="none",
-            cmap="magma",
+            cmap="viridis",
             vmin=0,
             vmax=1,
             extent=(0.5, len(runs[0].rounds) + 0.5, len(by_class) - 0.5, -0.5),
         )
-        axes.set(ylabel="class", title=f"{row}, seed {runs[0].seed}")
-    panels[-1].set_xlabel("round")
-    figure.colorbar(image, ax=panels, label="test accuracy of the class")
-    figure.suptitle(plain(column))
+        axes.set_title(f"{row}, seed {runs[0].seed}", fontsize=10)
+        axes.set_ylabel("class")
+        axes.tick_params(labelbottom=place == n - 1)
+    axes.set_xlabel("round")
+    figure.colorbar(
+        image, cax=figure.add_axes((0.89, 0.1, 0.02, 0.8)), label="test accuracy of the class"
+    )
+    figure.suptitle(plain(column), y=1 - 0.12 * inch, fontsize=12)
     return figure
 
 

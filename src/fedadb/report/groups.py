@@ -25,6 +25,11 @@ SYMBOLS = {"alpha": "α", "participation": "ρ", "clients": "K"}
 # In which order settings are tried when columns are to be told apart.
 FIRST = ("dataset", "scenario", "federation.partition.alpha")
 
+# Of the methods as they come; FedADB has red to itself.
+PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#8cd17d",
+           "#79706e", "#a0cbe8", "#d4a6c8", "#499894")  # fmt: skip
+RED = "#d62728"
+
 Settings = dict[str, Any]
 
 
@@ -60,6 +65,13 @@ def arrange(runs: Sequence[Run]) -> Board:
     return Board(
         _ordered(rows, list(METHODS.values())), _ordered(columns, list(DATASETS.values())), at
     )
+
+
+def colours(board: Board) -> dict[str, str]:
+    """A colour a method, the same wherever it is shown."""
+    others = [row for row in board.rows if row != "FedADB"]
+    found = {row: PALETTE[i % len(PALETTE)] for i, row in enumerate(others)}
+    return {row: found.get(row, RED) for row in board.rows}
 
 
 def method_name(settings: Settings) -> str:

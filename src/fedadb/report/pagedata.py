@@ -15,7 +15,7 @@ from fedadb.core.files import ENVIRONMENT, EXPERIMENT, PARTITION
 from fedadb.engine.record import ALWAYS
 from fedadb.report import paper, tables
 from fedadb.report.formats import Table
-from fedadb.report.groups import Board
+from fedadb.report.groups import Board, colours
 from fedadb.report.runs import Run, anchor_files
 
 POINTS = 500  # of a curve
@@ -31,6 +31,7 @@ def page_data(board: Board, title: str) -> dict[str, Any]:
         "title": title,
         "rows": board.rows,
         "columns": board.columns,
+        "colours": colours(board),
         "tables": {table.name: _table(table) for table in tables.everything(board)},
         "runs": [_run(row, column, run, kept) for row, column, run in runs],
     }
@@ -58,7 +59,7 @@ def _run(row: str, column: str, run: Run, kept: int) -> dict[str, Any]:
         # Whatever else an algorithm records: τ and β, say.
         "measured": {
             key: [_short(record.get(key)) for record in records]
-            for key in run.rounds[0]
+            for key in sorted(run.rounds[0], key=lambda key: key.endswith("_seconds"))
             if key not in ALWAYS and isinstance(run.rounds[0][key], (int, float, type(None)))
         },
         "class_t": [run.rounds[i]["round"] for i in by_class],

@@ -56,9 +56,10 @@ def summary(board: Board) -> Table:
         for column in board.columns
         for row, runs in board.cells(column).items()
     ]
-    header = ["setting", "method", "best 5 rounds", "last round", "last 10 rounds", "forgetting"]
+    header = ["setting", "method", "best 5", "last", "last 10", "forgetting"]
     header += ["rounds", "seeds", "s/round"]
-    return Table("summary", "Accuracy and forgetting (%)", header, rows, _notes(board))
+    title = "Accuracy (%) of the best five rounds, the last and the last ten, and forgetting"
+    return Table("summary", title, header, rows, _notes(board))
 
 
 def _measures(runs: Sequence[Run]) -> list[Entry]:

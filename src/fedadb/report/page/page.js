@@ -2,8 +2,6 @@
 
 const $ = (id) => document.getElementById(id);
 const unique = (values) => [...new Set(values)];
-const COLOURS = ["#4e79a7", "#b07aa1", "#9c755f", "#59a14f", "#76b7b2", "#edc948", "#ff9da7", "#8cd17d",
-  "#a0a0a0", "#6b4c9a", "#e15759", "#f28e2b"];
 // 97.5 % points of Student's t by degrees of freedom.
 const T_975 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
 
@@ -30,7 +28,7 @@ function options(select, values) {
   if (values.map(String).includes(chosen)) select.value = chosen;
 }
 
-const colour = (method) => COLOURS[data.rows.indexOf(method) % COLOURS.length];
+const colour = (method) => data.colours[method];
 const runsOf = (setting) => data.runs.filter((run) => run.setting === setting);
 const seedsOf = (runs) => unique(runs.map((run) => run.seed)).sort((a, b) => a - b);
 
@@ -40,13 +38,20 @@ function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/** The library is compiled when something is drawn first, so that the page opens without waiting for it. */
+function loadPlotly() {
+  if (!window.Plotly) document.head.append(element("script", {}, $("plotly").textContent));
+}
+
 function draw(id, traces, layout) {
+  loadPlotly();
   const axis = { gridcolor: theme("--line"), zerolinecolor: theme("--line"), automargin: true };
   Plotly.react(id, traces, {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: theme("--ink") },
+    modebar: { bgcolor: "rgba(0,0,0,0)" },
     margin: { l: 50, r: 10, t: layout.title ? 40 : 15, b: 45 }, showlegend: false, ...layout,
     xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
-  }, { responsive: true, displaylogo: false });
+  }, { responsive: true, displaylogo: false, displayModeBar: innerWidth > 600 ? "hover" : false });
 }
 
 function ewma(values) {
@@ -135,6 +140,7 @@ function toggles(place, values, off, mark, name) {
 }
 
 function drawCurves() {
+  options($("curve-setting"), data.columns);
   const runs = runsOf($("curve-setting").value), what = $("curve-what").value;
   const dot = (method) => [element("i", { style: `background:${colour(method)}` })];
   toggles($("methods"), data.rows.filter((m) => runs.some((r) => r.method === m)), hidden.methods, dot, (m) => m);
@@ -188,7 +194,7 @@ function drawClasses() {
   const runs = classRuns(), i = Number($("round").value);
   const t = Math.max(...runs.map((run) => run.class_t[Math.min(i, run.class_t.length - 1)]));
   $("round-number").textContent = t;
-  const names = classNames(runs[0]), scale = { zmin: 0, zmax: 1, colorscale: "Magma" };
+  const names = classNames(runs[0]), scale = { zmin: 0, zmax: 1, colorscale: "Viridis" };
   const share = (row) => row.map((a) => (a === null ? null : a / 1000));
   draw("round-plot", [{
     type: "heatmap", x: names, y: runs.map((run) => run.method), ...scale,
@@ -260,18 +266,25 @@ function drawRuns() {
   }));
 }
 
+// Sections are drawn when they first come near the window, and again when there are new data.
+const sections = {
+  overview: drawTable, curves: drawCurves, convergence: drawConvergence, classes: drawClassControls,
+  measured: drawMeasured, partition: drawPartition, anchors: drawAnchors, runs: drawRuns,
+};
+const seen = new Set();
+
 function drawAll() {
   drawState();
-  drawTable();
-  options($("curve-setting"), data.columns);
-  drawCurves();
-  drawConvergence();
-  drawClassControls();
-  drawMeasured();
-  drawPartition();
-  drawAnchors();
-  drawRuns();
+  seen.forEach((id) => sections[id]());
 }
+
+const observer = new IntersectionObserver((entries) => {
+  const near = entries.filter((entry) => entry.isIntersecting && !seen.has(entry.target.id));
+  near.forEach(({ target }) => setTimeout(() => {  // one by one, each shown before the next is drawn
+    seen.add(target.id);
+    sections[target.id]();
+  }));
+}, { rootMargin: "300px" });
 
 $("filter").addEventListener("input", drawTable);
 for (const id of ["curve-setting", "curve-what", "smooth", "each"]) $(id).addEventListener("change", drawCurves);
@@ -282,9 +295,8 @@ for (const id of ["measured-setting", "measured-key"]) $(id).addEventListener("c
 for (const id of ["partition-setting", "partition-seed"]) $(id).addEventListener("change", drawPartition);
 $("anchor-run").addEventListener("change", drawAnchors);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-drawAll();
-$("round").value = $("round").max;
-drawClasses();
+drawState();
+Object.keys(sections).forEach((id) => observer.observe($(id)));
 
 // Where a server stands behind the page, it asks for what is new.
 if (document.body.hasAttribute("data-live")) {
