@@ -41,7 +41,7 @@ def test_a_run_shows_its_rounds_and_what_came_of_them(
     assert (
         len(re.findall(r"round \d/3  accuracy 0\.\d{3}  best 0\.\d{3}  left 0:00:\d\d", out)) == 3
     )
-    assert "best 5 rounds" in out
+    assert "best 5" in out
     assert "forgetting" in out
     assert str(tmp_path / "run") in out
 
@@ -106,8 +106,34 @@ def test_a_run_that_fails_stops_no_other(
     assert code == 1
     assert "FedAvg on digits, seed 0  round 1/1" in shown
     assert re.search("digits-feddyn-seed0-[0-9a-f]+: FedDyn: client", err)
-    assert "1 of 2 runs failed; the same command tries again" in err
+    assert "1 of 2 runs failed; the same command tries them again" in err
     assert "FedAvg" in (tmp_path / "report" / "accuracy.md").read_text()
+
+
+def test_what_is_wrong_with_all_runs_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "--set", "engine.device=cuda:7", "--out", str(tmp_path / "out")]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 2
+    assert err.count("engine.device = 'cuda:7': is not on this machine") == 1
+    (tmp_path / "file").touch()
+    words[-1] = str(tmp_path / "file")
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "is a file; --out must name a directory" in err) == (2, True)
+
+
+def test_a_study_finds_algorithms_beside_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "beside_study.py").write_text(
+        "from fedadb.algorithms.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
+    )
+    study = tmp_path / "s.toml"
+    study.write_text('[[grid]]\nalgorithm = ["beside_study:Mine"]\nrounds = [1]\n')
+    words = ["reproduce", str(study), "--out", str(tmp_path / "out")]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, err) == (0, "")
 
 
 def test_a_study_in_part_and_in_short(
@@ -127,7 +153,7 @@ def test_a_study_in_part_and_in_short(
     code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (0, "")
     assert len(list(out.glob("digits-*-seed1-*/model.safetensors"))) == 2
-    assert "Mine, 0.05 of the paper's rounds" in (out / "report" / "index.html").read_text()
+    assert "Mine, 0.05 of the paper's rounds" in (out / "report-mine" / "index.html").read_text()
     code, shown, _ = invoke(*words, "--dry-run", monkeypatch=monkeypatch, capsys=capsys)
     assert shown.count("done") == 3  # the column's name, and both runs
     code, _, err = invoke(*words[:2], "--scale", "0", monkeypatch=monkeypatch, capsys=capsys)
@@ -156,8 +182,9 @@ def test_events_for_tensorboard_go_on_with_the_run(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     words = ["run", "--set", "rounds=3", "--set", "local.epochs=1", "--out", str(tmp_path)]
-    code, _, _ = invoke(*words, "--tensorboard", monkeypatch=monkeypatch, capsys=capsys)
-    assert code == 0
+    for more in ([], ["--tensorboard"], [], ["--tensorboard"]):
+        code, _, _ = invoke(*words, *more, monkeypatch=monkeypatch, capsys=capsys)
+        assert code == 0
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     written = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
@@ -188,12 +215,14 @@ def test_wrong_comparisons_are_refused(
 def test_the_bar_is_for_terminals() -> None:
     from rich.console import Console
 
+    from fedadb.experiment.run import Run
     from fedadb.progress import bar, follow
 
     rounds = [{"accuracy": a, "seconds": 60.0} for a in (0.2, 0.9, 0.5)]
+    run = Run(Path(), rounds[:1], iter(rounds[1:]))
     screen = Console(force_terminal=True, record=True, width=100, height=20)
     with screen.capture() as shown, bar(screen) as progress:
-        assert follow(rounds[:1], iter(rounds[1:]), 5, progress, "FedAvg on digits") == rounds
+        assert follow(run, 5, progress, "FedAvg on digits") == rounds
     assert "3/5" in shown.get()
     assert "accuracy 0.500  best 0.900  left 0:02:00" in shown.get()
 

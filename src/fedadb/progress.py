@@ -1,6 +1,6 @@
 """What one sees of federations: before they train, while they do, and when they have."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from statistics import fmean, mean, median
 
@@ -11,38 +11,42 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from fedadb.engine.record import Record
-from fedadb.experiment.run import History
+from fedadb.experiment.run import Run
 from fedadb.report import formats
-from fedadb.report.statistics import best_rounds, forgetting, rounds_to
 
 
 def follow(
-    done: list[Record],
-    rounds: Iterable[Record],
+    run: Run,
     total: int,
     progress: Progress,
     title: str,
     each: Callable[[Record], None] = lambda record: None,
+    together: "Together | None" = None,
 ) -> list[Record]:
-    """Show the rounds as they come after those done; the list of all of them.
+    """Show the run's rounds as they come after those done; the list of all of them.
 
     On a terminal it is a live bar, elsewhere a line a round. `each` sees every new one.
     """
-    done = list(done)
+    done = list(run.done)
     status = describe(done, total) if done else "starting"
     task = progress.add_task(title, total=total, completed=len(done), status=status)
-    for record in rounds:
+    for record in run.rounds:
         done.append(record)
         status = describe(done, total)
         progress.update(task, completed=len(done), status=status)
+        each(record)
+        if together:
+            together.add(record)
         if not progress.console.is_terminal:
+            place = f"[{together.status}] " if together else ""
             progress.console.print(
-                f"{title}  round {len(done)}/{total}  {status}",
+                f"{place}{title}  round {len(done)}/{total}  {status}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
-        each(record)
+    if together and together.runs > 5:  # more would not fit on the screen
+        progress.remove_task(task)
     return done
 
 
@@ -64,8 +68,15 @@ class Together:
         self.progress, self.runs, self.rounds = progress, runs, rounds
         self.ended = self.done = 0
         self.seconds: list[float] = []
-        status = f"run 1 of {runs}"
-        self.task = progress.add_task("all runs", total=rounds, status=status)
+        self.task = progress.add_task("all runs", total=rounds, status=self.status)
+
+    @property
+    def status(self) -> str:
+        now = f"run {min(self.ended + 1, self.runs)} of {self.runs}"
+        if not self.seconds:
+            return now
+        left = timedelta(seconds=round(fmean(self.seconds) * (self.rounds - self.done)))
+        return f"{now}, left {left}"
 
     def add(self, record: Record) -> None:
         """A round was done."""
@@ -73,15 +84,14 @@ class Together:
         self.skip(1)
 
     def skip(self, rounds: int) -> None:
-        """Rounds that were done before, or will not be done."""
+        """Rounds that were done before."""
         self.done += rounds
-        left = timedelta(seconds=round(fmean(self.seconds or [0]) * (self.rounds - self.done)))
-        status = f"run {min(self.ended + 1, self.runs)} of {self.runs}  left {left}"
-        self.progress.update(self.task, completed=self.done, status=status)
+        self.progress.update(self.task, completed=self.done, status=self.status)
 
-    def end(self) -> None:
+    def end(self, rounds: int) -> None:
+        """A run is over, and with it so many rounds, whether all were done or not."""
         self.ended += 1
-        self.skip(0)
+        self.skip(rounds - self.done)
 
 
 def describe(done: list[Record], total: int) -> str:
@@ -90,25 +100,6 @@ def describe(done: list[Record], total: int) -> str:
     left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
     best = max(record["accuracy"] for record in done)
     return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
-
-
-def summary(histories: Mapping[str, History]) -> Table:
-    """What came of the runs, a row each."""
-    headers = ("", "best 5 rounds", "last round", "to 80 %", "forgetting", "s/round")
-    table = Table(*headers, box=box.SIMPLE)
-    for name, history in histories.items():
-        reached = rounds_to(history.accuracy, 0.8)
-        lost = [record["class_accuracy"] for record in history.rounds]
-        seconds = sum(record["seconds"] for record in history.rounds) / len(history.rounds)
-        table.add_row(
-            escape(name),
-            f"{best_rounds(history.accuracy):.4f}",
-            f"{history.accuracy[-1]:.4f}",
-            "--" if reached is None else str(reached),
-            f"{forgetting(lost):.4f}" if len(lost) > 1 else "--",
-            f"{seconds:.2f}",
-        )
-    return table
 
 
 def shown(table: formats.Table) -> Table:

@@ -1,5 +1,6 @@
 """Records as TensorBoard's event files, for those who watch with it."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,37 +8,51 @@ from pathlib import Path
 from fedadb.core.errors import BadInput
 from fedadb.engine.record import Record
 
-NOT_CURVES = ("round", "clients", "class_accuracy")
+
+def require() -> None:
+    """Tell now, and not after the first round, if it is not installed."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise BadInput("--tensorboard: needs `pip install tensorboard`") from error
 
 
 @contextmanager
 def events(
     directory: Path, done: Sequence[Record], wanted: bool
 ) -> Iterator[Callable[[Record], None]]:
-    """What writes a record to `tensorboard/` in the run's directory; nothing unless wanted."""
+    """What writes a record to `tensorboard/` in the run's directory; nothing unless wanted.
+
+    The rounds done are written anew: there may have been no one to write some of them before.
+    """
     if not wanted:
         yield lambda record: None
         return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise BadInput("--tensorboard: needs `pip install tensorboard`") from error
+    from torch.utils.tensorboard import SummaryWriter
+
     place = directory / "tensorboard"
-    fresh = not place.exists()
-    writer = SummaryWriter(str(place), purge_step=len(done) + 1)
+    shutil.rmtree(place, ignore_errors=True)
+    writer = SummaryWriter(str(place))
 
     def write(record: Record) -> None:
-        for key, value in record.items():
-            if key not in NOT_CURVES and value is not None:
-                writer.add_scalar(key, value, record["round"])
-        for c, accuracy in enumerate(record["class_accuracy"]):
-            if accuracy is not None:
-                writer.add_scalar(f"class_accuracy/{c}", accuracy, record["round"])
+        for name, value in curves(record):
+            writer.add_scalar(name, value, record["round"])
         writer.flush()
 
     try:
-        for record in done if fresh else ():  # rounds from before anyone asked for events
+        for record in done:
             write(record)
         yield write
     finally:
         writer.close()
+
+
+def curves(record: Record) -> Iterator[tuple[str, float]]:
+    """The numbers of a record; those in lists, such as a class's accuracy, one by one."""
+    for key, value in record.items():
+        if key in ("round", "clients"):
+            continue
+        if isinstance(value, list):
+            yield from ((f"{key}/{i}", v) for i, v in enumerate(value) if v is not None)
+        elif value is not None:
+            yield key, value

@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from fedadb.report.groups import arrange
 from fedadb.report.runs import read_all
+from fedadb.report.watch import Watched, serve
 from fedadb.report.write import write_report
 from tests.report.made import make_run
 
@@ -88,6 +90,7 @@ def test_it_loads_without_a_word_or_a_request(opened: webdriver.Chrome, page: Pa
         for entry in opened.get_log("performance")
         if '"Network.requestWillBeSent"' in entry["message"]
     ]
+    assert page.as_uri() in asked
     assert [url for url in asked if not url.startswith(("data:", page.as_uri()))] == []
     assert len(opened.find_elements(By.CSS_SELECTOR, ".plot .main-svg")) > 0
 
@@ -154,3 +157,20 @@ def test_it_is_dark_where_one_wants_it_dark(opened: webdriver.Chrome) -> None:
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     assert background() != light
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_live_page_follows_and_keeps_the_focus(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    run = make_run(tmp_path, [0.1, 0.2, 0.3])
+    with serve(Watched([tmp_path], "Live"), 0) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        browser.get(f"http://127.0.0.1:{server.server_address[1]}/")
+        show(browser, "curves")
+        state = browser.find_element(By.ID, "state")
+        assert "1 runs, 1 finished, 3 rounds" in state.text
+        browser.find_elements(By.CSS_SELECTOR, "#methods button")[0].send_keys("")
+        last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
+        with (run / "rounds.jsonl").open("a") as file:
+            file.write(json.dumps({**last, "round": 4}) + "\n")
+        WebDriverWait(browser, 20).until(lambda b: "4 rounds" in state.text)
+        assert browser.switch_to.active_element.text == "FedADB"
+        server.shutdown()

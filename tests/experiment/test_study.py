@@ -46,6 +46,12 @@ def test_a_part_of_a_study() -> None:
     assert [type(c.experiment.algorithm).__name__ for c in part] == ["FedAvg", "FedADB"]
     assert len(select(cases, ["alpha=0.05"])) == 2 * 11 * 3
     assert len(select(cases, ["clients=100"])) == len(cases) / 2
+    assert len(select(read_study(find("convergence")).cases, ["scenario=cross-device"])) == 330
+    assert len(select(read_study(find("cag")).cases, ["lam=1e-4"])) == 10 * 3
+    assert len(select(read_study(find("cag")).cases, ["lam=0"])) == 3
+    changed = read_study(find("table1"), ["dataset=digits"]).cases
+    with pytest.raises(BadInput, match="dataset is digits here"):
+        select(changed, ["dataset=svhn"])
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,9 @@ def test_settings_hold_for_all_experiments_of_a_study() -> None:
         ("titel = 'x'\n[[grid]]\nseed=[0]", "titel is not a key of a study; did you mean title"),
         ("[[grid]]\nseed = 3", "seed = 3: must be a list of values"),
         ("[[grid]]\nseed = []", "must be a list of values"),
+        ("[[grid]]\nseed = [0, 0]", "seed has 0 twice"),
+        ("[grid]\nseed = [0]", r"grid must be \[\[grid\]\] tables"),
+        ("vary = 3", "vary must be a table"),
         ("[[grid]]\nsead = [0]", "sead is not a key"),
     ],
 )

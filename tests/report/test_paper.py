@@ -109,6 +109,19 @@ def test_what_the_paper_has_for_a_run() -> None:
     assert accuracy(dataset="organamnist", algorithm="fedavg", rounds=30) is None
     assert accuracy(dataset="organamnist", algorithm="fedavg", local={"lr": 0.1}) is None
     assert accuracy(dataset="organamnist", algorithm={"name": "fedadb", "steps": 10}) is None
+    for setting in (
+        {"federation": {"partition": {"min_rows": 1}}},
+        {"federation": {"sampling": "lineage"}},
+        {"engine": {"cohort": "stacked"}},
+    ):
+        assert accuracy(dataset="organamnist", algorithm="fedavg", **setting) is None
+    few = {"partition": {"name": "domains", "classes": 2}}
+    assert accuracy(dataset="pacs", algorithm="fedadb", federation=few) is None
+
+
+def test_averages_that_the_paper_has() -> None:
+    found = paper.average(run(dataset="svhn", algorithm="fedavg"))
+    assert found == (49.87, 1.97)
 
 
 def test_rounds_that_the_paper_has_for_a_run() -> None:

@@ -81,6 +81,13 @@ def test_settings_that_differ_are_never_one_column(tmp_path: Path) -> None:
     assert all([run.seed for run in runs] == [0, 1] for runs in board.at.values())
 
 
+def test_settings_that_look_alike_are_told_in_full(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.2], local={"lr_decay": 0.904382})
+    make_run(tmp_path, [0.8], local={"lr_decay": 0.99**10}, seed=1)
+    board = arrange(read_all([tmp_path])[0])
+    assert board.columns == ["digits, lr_decay=0.904382", "digits, lr_decay=0.9043820750088044"]
+
+
 def test_variants_of_a_method_are_rows_of_their_own(tmp_path: Path) -> None:
     make_run(tmp_path, [0.5], algorithm="fedadb")
     make_run(tmp_path, [0.5], algorithm={"name": "fedadb", "beta": 0.3})

@@ -1,11 +1,13 @@
 """Tables by hand, and in each format."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from fedadb.report import tables
+from fedadb.report.convergence import convergence
 from fedadb.report.formats import Entry, Table, comma_separated, latex, markdown
 from fedadb.report.groups import Board, arrange
 from fedadb.report.runs import read_all
@@ -58,7 +60,7 @@ def test_rounds_to_targets_by_hand(tmp_path: Path) -> None:
     """Best .9: targets 40 (40.5), 58 (58.5) and 76 % (76.5). FedADB is there at once."""
     make_run(tmp_path, [0.9] * 4, algorithm="fedadb")
     make_run(tmp_path, [0.5, 0.9, 0.9, 0.9], algorithm="fedavg")  # smoothed .5, .58, .644, .6952
-    table = tables.convergence(board(tmp_path))
+    table = convergence(board(tmp_path))
     assert table.header == ["setting", "target", "FedAvg", "FedADB"]
     assert texts(table) == [
         ["digits", "40 %", "1 (1.0×)", "1 (1.0×)"],
@@ -122,8 +124,16 @@ def test_latex() -> None:
 
 def test_csv_has_a_column_for_every_number() -> None:
     head, row = csv.reader(comma_separated(TABLE).splitlines())
-    assert head == ["", "α=0.1", "α=0.1 std", "α=0.1 (paper)", "α=0.1 (paper) std", "plain"]
-    assert row == ["one|two_3", "45.00", "5.00", "40.00", "1.00", "2 (1.5×)"]
+    assert head == [
+        "",
+        "α=0.1",
+        "α=0.1 std",
+        "α=0.1 (paper)",
+        "α=0.1 (paper) std",
+        "plain",
+        "plain ratio",
+    ]
+    assert row == ["one|two_3", "45.00", "5.00", "40.00", "1.00", "2", "1.5"]
 
 
 def test_a_setting_that_varies_alone_is_a_sweep(tmp_path: Path) -> None:
@@ -152,6 +162,48 @@ def test_datasets_alone_are_no_sweep(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_few_rounds_are_enough_for_every_table(tmp_path: Path, rounds: int) -> None:
     make_run(tmp_path, [0.5] * rounds)
-    for table in (tables.accuracy, tables.summary, tables.convergence):
+    for table in (tables.accuracy, tables.summary, convergence):
         made = table(board(tmp_path))
         assert all(len(row) == len(made.header) for row in made.rows)
+
+
+def test_ratios_are_of_the_same_setting(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.5, 0.9, 0.9], algorithm="fedavg")
+    make_run(tmp_path, [0.9] * 3, algorithm="fedadb", dataset="svhn")
+    rows = texts(convergence(board(tmp_path)))
+    assert rows[-3] == ["mean ratio", "", "--", "1.0×"]
+
+
+def test_what_is_still_running_has_not_failed(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.9] * 4, algorithm="fedadb")
+    slow = make_run(tmp_path, [0.1] * 4, algorithm="fedavg")
+    lines = (slow / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (slow / "rounds.jsonl").write_text("".join(lines[:2]))
+    rows = texts(convergence(board(tmp_path)))
+    assert [row[2] for row in rows[:3]] == ["…"] * 3
+    assert rows[-1] == ["targets not reached", "", "0", "0"]
+
+
+def test_averages_are_of_one_scenario_and_of_nothing_but_datasets(tmp_path: Path) -> None:
+    for dataset, accuracy in (("svhn", 0.2), ("organamnist", 0.4)):
+        for scenario, more in (("cross-device", 0.0), ("cross-silo", 0.2)):
+            federation = {"scenario": scenario}
+            make_run(tmp_path / "a", [accuracy + more], dataset=dataset, federation=federation)
+    table = tables.accuracy(board(tmp_path / "a"))
+    assert table.header[-2:] == ["average, cross-device", "average, cross-silo"]
+    assert texts(table)[0][-2:] == ["30.00", "50.00"]
+    for lr in (0.1, 0.2):
+        make_run(tmp_path / "b", [0.5], local={"lr": lr})
+    assert "average" not in tables.accuracy(board(tmp_path / "b")).header
+
+
+def test_the_accuracy_of_each_domain_in_the_best_rounds(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [0.1, 0.5, 0.5, 0.5, 0.5, 0.5])
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["domain_accuracy"] = [line["accuracy"] - 0.1, line["accuracy"] + 0.1]
+    (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = tables.domains(board(tmp_path))
+    assert table is not None
+    assert table.header == ["setting", "method", "0", "1", "mean"]  # they have no names here
+    assert texts(table) == [["digits", "FedADB", "40.00", "60.00", "50.00"]]

@@ -17,6 +17,7 @@ from fedadb.core.errors import BadInput
 from fedadb.report.groups import arrange
 from fedadb.report.pagedata import page_data, thin
 from fedadb.report.runs import read_all
+from fedadb.report.statistics import ewma
 from fedadb.report.watch import Watched, serve
 from fedadb.report.write import write_report
 from tests.report.made import make_run
@@ -69,7 +70,40 @@ def test_the_page_names_no_other_place(runs: Path, tmp_path: Path) -> None:
         r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?!data:)[^\"'> ]", page
     )
     assert "plotly.js v" in page
-    assert "class <0>" in str(embedded(page)["runs"])  # names cannot end the script they are in
+    assert "class <0>" in str(embedded(page)["runs"])
+
+
+def test_no_name_can_break_the_page(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.5])
+    title = "<!--<script>alert(1)</script>"
+    page = write_report(arrange(read_all([tmp_path])[0]), title, tmp_path / "report").read_text()
+    assert "<!--<script>" not in page.partition('id="data"')[2].partition("</script>")[0]
+    assert embedded(page)["title"] == title
+
+
+def test_a_report_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    for lr in (0.1, 0.2):
+        make_run(tmp_path / "runs", [0.5], local={"lr": lr})
+    runs, out = read_all([tmp_path / "runs"])[0], tmp_path / "report"
+    write_report(arrange(runs), "", out)
+    assert (out / "sweep-local.lr.png").exists()
+    write_report(arrange(runs[:1]), "", out)
+    assert not (out / "sweep-local.lr.png").exists()
+    assert not (out / "heatmap-1.png").exists()
+
+
+def test_rounds_are_left_out_alike_in_runs_of_a_setting(tmp_path: Path) -> None:
+    """Smoothed before, and so that the same place is the same round."""
+    make_run(tmp_path, [t / 2000 for t in range(1200)])
+    short = make_run(tmp_path, [t / 2000 for t in range(1200)], seed=1)
+    lines = (short / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (short / "rounds.jsonl").write_text("".join(lines[:700]))
+    one, other = page_data(arrange(read_all([tmp_path])[0]), "")["runs"]
+    assert len(one["t"]) == 500
+    assert other["t"] == one["t"][: len(other["t"])]
+    assert other["class_t"] == one["class_t"][: len(other["class_t"])]
+    whole = ewma([t / 2000 for t in range(1200)])
+    assert one["smooth accuracy"][250] == pytest.approx(whole[one["t"][250] - 1], rel=1e-3)
 
 
 def test_page_data_of_a_run(runs: Path) -> None:
@@ -118,6 +152,9 @@ def test_watching_shows_rounds_as_they_are_done(runs: Path, address: str) -> Non
     assert max(len(r["t"]) for r in json.loads(data)["runs"]) == 4
     with pytest.raises(urllib.error.HTTPError, match="404"):
         fetch("/etc/passwd")
+    elsewhere = urllib.request.Request(address, headers={"Host": "example.org"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(elsewhere)
 
 
 def test_a_port_that_is_taken_is_told(runs: Path, address: str) -> None:

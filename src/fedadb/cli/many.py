@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,8 @@ from fedadb.core.errors import BadInput, Fault
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from fedadb.engine.record import Record
     from fedadb.experiment.config import Experiment
-    from fedadb.experiment.run import History
+    from fedadb.progress import Together
 
 
 def train(
@@ -24,30 +23,26 @@ def train(
     place: Path,
     progress: "Progress",
     tensorboard: bool = False,
-    each: "Callable[[Record], None]" = lambda record: None,
-) -> "History":
+    together: "Together | None" = None,
+) -> None:
     """Run the experiment in its directory, or go on with it."""
     from fedadb.engine.process import cores
-    from fedadb.experiment.run import History, begin
+    from fedadb.experiment.run import begin
     from fedadb.progress import follow
-    from fedadb.tensorboard import events
+    from fedadb.tensorboard import events, require
 
     title = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
     if workers != "auto" and workers > cores():
         complain(f"engine.workers = {workers}, and there are {cores()} cores: they share them")
+    if tensorboard:
+        require()
     try:
         with begin(e, place, track) as begun:
             if len(begun.done) == e.rounds:
                 tell(f"{title}: done earlier, in {place}")
             with events(place, begun.done, tensorboard) as write:
-
-                def after(record: "Record") -> None:
-                    write(record)
-                    each(record)
-
-                rounds = follow(begun.done, begun.rounds, e.rounds, progress, title, after)
-            return History(place, rounds)
+                follow(begun, e.rounds, progress, title, write, together)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise Fault(f"{where}{error.strerror or error}; what is done so far is kept") from error
@@ -57,48 +52,57 @@ def train(
 
 
 def train_all(
-    experiments: "Sequence[Experiment]", place: Path, title: str, tensorboard: bool = False
+    experiments: "Sequence[Experiment]", place: Path, report: Path, title: str, tensorboard: bool
 ) -> None:
     """Run all of them in one directory, and report on them; one that fails stops no other."""
     from fedadb.experiment.directory import run_name
     from fedadb.experiment.run import done_rounds
     from fedadb.progress import Together, bar
 
-    done, failed = [], []
+    if place.exists() and not place.is_dir():
+        raise BadInput(f"{place} is a file; --out must name a directory")
+    done: list[Path] = []
+    failed: dict[str, list[str]] = {}  # what went wrong, and in which runs
+    wrong = 0  # of them by what was asked for
     with bar(out) as progress:
         together = Together(progress, len(experiments), sum(e.rounds for e in experiments))
         for e in experiments:
             directory, before = place / run_name(e), together.done
             try:
                 together.skip(done_rounds(directory))
-                train(e, directory, progress, tensorboard, together.add)
+                train(e, directory, progress, tensorboard, together)
                 done.append(directory)
             except (BadInput, Fault) as error:
-                failed.append(f"{directory.name}: {error}")
+                failed.setdefault(str(error), []).append(directory.name)
+                wrong += isinstance(error, BadInput)
             except typer.Exit:
                 raise
             except Exception:  # a bug; the other runs may not have it
                 traceback.print_exc(file=sys.stderr)
-                failed.append(f"{directory.name}: a bug, as told above")
-            together.skip(before + e.rounds - together.done)
-            together.end()
+                failed.setdefault("a bug, as told above", []).append(directory.name)
+            together.end(before + e.rounds)
+    for message, names in failed.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        complain(f"{names[0]}{others}: {message}")
     if done:
-        _report(done, title, place)
-    for message in failed:
-        complain(message)
+        show(done, title, report)
+        tell(f"Results: {place}")
     if failed:
-        complain(f"{len(failed)} of {len(experiments)} runs failed; the same command tries again")
-        raise typer.Exit(1)
+        runs = sum(map(len, failed.values()))
+        complain(f"{runs} of {len(experiments)} runs failed; the same command tries them again")
+        raise typer.Exit(2 if wrong == len(experiments) else 1)
 
 
-def _report(directories: Sequence[Path], title: str, place: Path) -> None:
+def show(directories: "Sequence[Path]", title: str, report: Path | None) -> None:
+    """What came of runs: a table here and, if it has a place, a report."""
     from fedadb.progress import shown
     from fedadb.report.groups import arrange  # late: it takes a while to load
     from fedadb.report.runs import read
     from fedadb.report.tables import summary
-    from fedadb.report.write import write_report
 
     board = arrange([read(directory) for directory in directories])
     out.print(shown(summary(board)))
-    page = write_report(board, title, place / "report")
-    tell(f"Results: {place}\nPage: {page}")
+    if report:
+        from fedadb.report.write import write_report
+
+        tell(f"Page: {write_report(board, title, report)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedadb.cli.many import train_all
-from fedadb.cli.terminal import SETTINGS, TENSORBOARD, out, tell, track
+from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, track
 from fedadb.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def reproduce(
     ] = None,
     scale: Annotated[
         float,
-        typer.Option(
-            min=0.0, max=1.0, help="A share of the rounds, with lr_decay to match: 0.1 is a tenth."
-        ),
+        typer.Option(help="A share of the rounds, with lr_decay to match: 0.1 is a tenth."),
     ] = 1.0,
     settings: SETTINGS = None,
     dry_run: Annotated[
@@ -46,9 +44,10 @@ def reproduce(
     """
     from fedadb.experiment.study import read_study, select
 
-    if scale <= 0:
-        raise BadInput(f"--scale {scale:g}: must be above 0; 0.1 is a tenth of the rounds")
+    if not 0 < scale <= 1:
+        raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")
     path = find(name)
+    look_beside(path)
     study = read_study(path, settings or [], scale)
     experiments = [case.experiment for case in select(study.cases, only or [])]
     place = directory or Path("runs") / path.stem
@@ -56,7 +55,8 @@ def reproduce(
         plan(experiments, place)
         return
     short = "" if scale == 1 else f", {scale:g} of the paper's rounds"
-    train_all(experiments, place, f"{study.title}{short}", tensorboard)
+    report = place / ("report" if directory is None else f"report-{path.stem}")
+    train_all(experiments, place, report, f"{study.title}{short}", tensorboard)
 
 
 def find(name: str) -> Path:

@@ -37,12 +37,16 @@ def given(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
     """The experiment's table from its file and the command line."""
     from fedadb.experiment import config
 
-    # Where `module:Class` is looked for first: beside the experiment's file.
-    sys.path.insert(0, str(file.parent if file else Path.cwd()))
+    look_beside(file)
     table = config.load(file) if file else {}
     for assignment in settings or []:
         table = config.override(table, assignment)
     return table
+
+
+def look_beside(file: Path | None) -> None:
+    """Let `module:Class` be found beside the experiment's file, or here without one."""
+    sys.path.insert(0, str(file.parent if file else Path.cwd()))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedadb.cli.many import train, train_all
+from fedadb.cli.many import show, train, train_all
 from fedadb.cli.terminal import FILE, SETTINGS, TENSORBOARD, given, out, tell
 from fedadb.core.errors import BadInput
 
@@ -25,13 +25,13 @@ def run(
     """
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import default_directory
-    from fedadb.progress import bar, summary
+    from fedadb.progress import bar
 
     e = Experiment.read(given(experiment, settings))
     place = directory or default_directory(e)
     with bar(out) as progress:
-        history = train(e, place, progress, tensorboard)
-    out.print(summary({type(e.algorithm).__name__: history}))
+        train(e, place, progress, tensorboard)
+    show([place], "", report=None)
     tell(f"Results: {place}")
 
 
@@ -62,4 +62,4 @@ def compare(
     experiments = grid(given(experiment, settings), names, numbers)
     dataset = experiments[0].dataset.rpartition("/")[2]
     place = directory or Path("runs") / f"compare-{dataset}"
-    train_all(experiments, place, title=f"{dataset}: {', '.join(names)}", tensorboard=tensorboard)
+    train_all(experiments, place, place / "report", f"{dataset}: {', '.join(names)}", tensorboard)

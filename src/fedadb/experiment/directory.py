@@ -10,7 +10,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.files import EXPERIMENT
 from fedadb.experiment import config
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import flat
+from fedadb.experiment.presets import IDLE, flat
 
 
 def default_directory(experiment: Experiment) -> Path:
@@ -37,7 +37,7 @@ def require_own(out: Path, experiment: Experiment) -> None:
             written = Experiment.read(config.load(out / EXPERIMENT))
         except BadInput as error:
             raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
-        there, here = (flat(_decisive(e.table())) for e in (written, experiment))
+        there, here = (_decisive(e.table()) for e in (written, experiment))
         for key in sorted(there.keys() | here.keys()):
             if there.get(key) != here.get(key):
                 raise BadInput(
@@ -52,6 +52,5 @@ def require_own(out: Path, experiment: Experiment) -> None:
 
 
 def _decisive(table: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide what is computed; how the work is spread does not."""
-    engine = {k: v for k, v in table["engine"].items() if k not in ("workers", "overlap")}
-    return {**table, "engine": engine}
+    """The settings that decide what is computed."""
+    return {key: value for key, value in flat(table).items() if key not in IDLE}

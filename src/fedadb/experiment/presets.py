@@ -9,6 +9,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "small": {"clients": 10, "participation": 0.5},
 }
 
+# How the work is spread, which changes no result.
+IDLE = ("engine.workers", "engine.overlap")
+
 # Tables with a name, which alone is short for them: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")
 

@@ -139,10 +139,11 @@ def _train(
     def finish(done: Snapshot[HasWeights], versions: dict[int, int], scores: Scores) -> Record:
         nonlocal began
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        # Recorded first: a round that was recorded but not saved is done again, to the same end.
-        line = record.append(out / ROUNDS, _line(experiment, done, scores, seconds))
         if algorithm.keeps(done.round):
             write_tensors(out / f"sent-{done.round.t:04}.safetensors", pack(done.sent), box)
+        # Before the checkpoint: a round that was recorded but not saved is done again, to the same
+        # end.
+        line = record.append(out / ROUNDS, _line(experiment, done, scores, seconds))
         checkpoint.save(out / CHECKPOINT, done, versions, world.digest)
         memories.prune(versions)
         return line

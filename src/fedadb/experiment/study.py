@@ -13,6 +13,7 @@ A study's experiments are those of all its grids, each once.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,26 +22,29 @@ from fedadb.core.errors import BadInput
 from fedadb.experiment import config, tables
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.directory import run_name
-from fedadb.experiment.presets import NAMED, flat, merge, nested
+from fedadb.experiment.presets import NAMED, SCENARIOS, flat, merge, nested
 
-KEYS = ("title", "experiment", "vary", "grid")
+KINDS = {"title": str, "experiment": dict, "vary": dict, "grid": list}
+WRITTEN = {"title": "text", "experiment": "a table", "vary": "a table", "grid": "[[grid]] tables"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """An experiment of a study, and what its grid set to make it."""
+    """An experiment of a study."""
 
     experiment: Experiment
-    chosen: Mapping[str, Any]
 
     def says(self, key: str) -> Any:
         """A setting by its name or the end of it: `alpha` is `federation.partition.alpha`."""
-        settings = {**flat(self.experiment.table()), **self.chosen}
+        settings = flat(self.experiment.table())
+        if key in ("scenario", "federation.scenario"):
+            size = {k: settings[f"federation.{k}"] for k in ("clients", "participation")}
+            return next((name for name, known in SCENARIOS.items() if known == size), None)
         if f"{key}.name" in settings and key in NAMED:
             return settings[f"{key}.name"]
         ends = [name for name in settings if name == key or name.endswith(f".{key}")]
         # FedDyn has an alpha too; the settings that methods share come first.
-        ends.sort(key=lambda name: (name not in self.chosen, name.startswith("algorithm.")))
+        ends.sort(key=lambda name: name.startswith("algorithm."))
         return settings[ends[0]] if ends else None
 
 
@@ -53,19 +57,21 @@ class Study:
 def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> Study:
     """The study of a file; settings from the command line hold for all its experiments."""
     table = config.load(path)
-    for key in table:
-        if key not in KEYS:
-            raise BadInput(f"{path}: {key} is not a key of a study; {tables.near(key, KEYS)}")
+    for key, value in table.items():
+        if key not in KINDS:
+            raise BadInput(f"{path}: {key} is not a key of a study; {tables.near(key, KINDS)}")
+        if not isinstance(value, KINDS[key]):
+            raise BadInput(f"{path}: {key} must be {WRITTEN[key]}")
     cases: dict[str, Case] = {}
     for grid in table.get("grid", [{}]):
-        for chosen in combinations({**table.get("vary", {}), **grid}, str(path)):
+        for chosen in combinations({**grid, **table.get("vary", {})}, str(path)):
             given = table.get("experiment", {})
             for key, value in chosen.items():
                 given = merge(given, nested(key, value))
             for setting in settings:
                 given = config.override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
-            cases.setdefault(run_name(experiment), Case(experiment, chosen))
+            cases.setdefault(run_name(experiment), Case(experiment))
     return Study(table.get("title", path.stem), list(cases.values()))
 
 
@@ -73,6 +79,8 @@ def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise BadInput(f"{path}: {key} = {values!r}: must be a list of values")
+        if twice := [v for i, v in enumerate(values) if v in values[:i]]:
+            raise BadInput(f"{path}: {key} has {twice[0]!r} twice")
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
@@ -96,14 +104,26 @@ def select(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
         key, equals, wanted = condition.partition("=")
         if not equals:
             raise BadInput(f"--only {condition}: must be KEY=VALUE, as in dataset=organamnist")
-        known = list(dict.fromkeys(str(case.says(key)) for case in cases))
-        if known == ["None"]:
+        known = list(dict.fromkeys(case.says(key) for case in cases))
+        if known == [None]:
             raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}")
-        values = wanted.split(",")
-        unknown = [value for value in values if value not in known]
-        if unknown:
-            raise BadInput(f"--only {condition}: {key} is {', '.join(known)} here")
-        left = [case for case in left if str(case.says(key)) in values]
+        values = [_same(value, known) for value in wanted.split(",")]
+        if None in values:
+            there = ", ".join(str(value) for value in known if value is not None)
+            raise BadInput(f"--only {condition}: {key} is {there} here")
+        left = [case for case in left if case.says(key) in values]
     if not left:
         raise BadInput(f"--only {' --only '.join(only)}: no experiment is all of that")
     return left
+
+
+def _same(text: str, known: Sequence[Any]) -> Any:
+    """Which of the known values is meant: numbers are the same however they are written."""
+    for value in known:
+        if text == str(value):
+            return value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            with suppress(ValueError):
+                if float(text) == value:
+                    return value
+    return None

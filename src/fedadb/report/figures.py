@@ -11,10 +11,12 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedadb.report.convergence import race
 from fedadb.report.groups import Board, colours
+from fedadb.report.notes import shortened
 from fedadb.report.partition import plain
 from fedadb.report.runs import Run
-from fedadb.report.statistics import ewma, interval, mean_curve, rounds_to, targets
+from fedadb.report.statistics import ewma, interval, mean_curve
 from fedadb.report.sweeps import draw_sweep, sweeps
 
 
@@ -23,10 +25,15 @@ def draw_all(board: Board) -> dict[str, Figure]:
     figures = {"curves": curves(board), "convergence": convergence(board)}
     for i, column in enumerate(board.columns, start=1):
         name = "heatmap" if len(board.columns) == 1 else f"heatmap-{i}"
-        figures[name] = heatmap(column, board.cells(column))
+        figures[name] = heatmap(title(board, column), board.cells(column))
     for key, lines in sweeps(board).items():
         figures[f"sweep-{key}"] = draw_sweep(key, lines)
     return figures
+
+
+def title(board: Board, column: str) -> str:
+    said = shortened(board, column)
+    return f"{column} ({said})" if said else column
 
 
 def curves(board: Board) -> Figure:
@@ -56,11 +63,9 @@ def convergence(board: Board) -> Figure:
 
     def panel(axes: Axes, column: str) -> None:
         cells = board.cells(column)
-        goals = targets(max(max(run.accuracy) for runs in cells.values() for run in runs))
+        goals, reached, _ = race(cells)
         width = 0.8 / len(cells)
-        for i, (row, runs) in enumerate(cells.items()):
-            curve = mean_curve([run.accuracy for run in runs])
-            needed = [rounds_to(curve, goal) for goal in goals]
+        for i, (row, needed) in enumerate(reached.items()):
             at = [g + (i - (len(cells) - 1) / 2) * width for g in range(len(goals))]
             axes.bar(at, [n or 0 for n in needed], width, color=colour[row], label=row)
             missed = [x for x, n in zip(at, needed, strict=True) if n is None]
@@ -73,7 +78,7 @@ def convergence(board: Board) -> Figure:
     return _panels(board, panel)
 
 
-def heatmap(column: str, cells: Mapping[str, list[Run]]) -> Figure:
+def heatmap(heading: str, cells: Mapping[str, list[Run]]) -> Figure:
     """Each class's accuracy over rounds, of the first seed; light is high, on one scale."""
     n = len(cells)
     inch = 1 / (0.8 + 1.5 * n)  # laid out by hand: of a dozen panels, matplotlib takes seconds
@@ -100,7 +105,7 @@ def heatmap(column: str, cells: Mapping[str, list[Run]]) -> Figure:
     figure.colorbar(
         image, cax=figure.add_axes((0.89, 0.1, 0.02, 0.8)), label="test accuracy of the class"
     )
-    figure.suptitle(plain(column), y=1 - 0.12 * inch, fontsize=12)
+    figure.suptitle(plain(heading), y=1 - 0.12 * inch, fontsize=12)
     return figure
 
 
@@ -113,11 +118,13 @@ def _panels(board: Board, panel: Callable[[Axes, str], None]) -> Figure:
     for place, column in enumerate(board.columns, start=1):
         axes = figure.add_subplot(high, wide, place)
         panel(axes, column)
-        axes.set_title(plain(column))
+        axes.set_title(plain(title(board, column)), fontsize=11, wrap=True)
     named: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
-        named |= dict(zip(map(plain, labels), handles, strict=True))
-    beside = min(6, len(named))
-    figure.legend(named.values(), named, loc="outside lower center", ncols=beside, frameon=False)
+        named |= dict(zip(labels, handles, strict=True))
+    longest = max(map(len, named))
+    beside = max(1, min(6, len(named), int(10 * figure.get_figwidth() / (longest + 6))))
+    shown = [label.replace("$", r"\$") for label in named]
+    figure.legend(named.values(), shown, loc="outside lower center", ncols=beside, frameon=False)
     return figure

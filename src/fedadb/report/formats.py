@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from typing import NamedTuple
 
 NOTHING = "--"
+RUNNING = "…"  # not yet
 
 
 class Entry(NamedTuple):
@@ -87,8 +89,10 @@ def comma_separated(table: Table) -> str:
 
 
 def _split(head: str, texts: list[str]) -> list[list[str]]:
-    parts = [text.partition(" ± ") for text in texts]
-    means = [head, *(mean for mean, _, _ in parts)]
-    if not any(plus for _, plus, _ in parts):
-        return [means]
-    return [means, [f"{head} std", *(deviation for _, _, deviation in parts)]]
+    """The texts, and what stands behind a ± or in brackets in a column of its own."""
+    for pattern, name in ((r"(.*) ± (.*)", "std"), (r"(.*) \((.*)×\)", "ratio")):
+        found = [re.fullmatch(pattern, text) for text in texts]
+        if any(found):
+            first = [m[1] if m else text for m, text in zip(found, texts, strict=True)]
+            return [[head, *first], [f"{head} {name}", *(m[2] if m else "" for m in found)]]
+    return [[head, *texts]]

@@ -1,12 +1,13 @@
 """Runs side by side: a row a method, a column a setting, and in each place the seeds."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from fedadb.core.errors import BadInput
+from fedadb.experiment.presets import SCENARIOS
 from fedadb.report.runs import Run
 
 METHODS = {
@@ -19,7 +20,6 @@ DATASETS = {
     "organamnist": "OrganAMNIST", "pathmnist": "PathMNIST", "tissuemnist": "TissueMNIST",
     "pacs": "PACS", "digits": "digits",
 }  # fmt: skip
-SCENARIOS = {(100, 0.05): "cross-device", (20, 0.2): "cross-silo"}
 SYMBOLS = {"alpha": "α", "participation": "ρ", "clients": "K"}
 
 # In which order settings are tried when columns are to be told apart.
@@ -27,7 +27,8 @@ FIRST = ("dataset", "scenario", "federation.partition.alpha")
 
 # Of the methods as they come; FedADB has red to itself.
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#8cd17d",
-           "#79706e", "#a0cbe8", "#d4a6c8", "#499894")  # fmt: skip
+           "#79706e", "#a0cbe8", "#d4a6c8", "#499894", "#ffbe7d", "#1f4e79", "#7f3c8d", "#3f681c",
+           "#b6992d", "#d37295", "#5f9ed1", "#c49c94")  # fmt: skip
 RED = "#d62728"
 
 Settings = dict[str, Any]
@@ -56,6 +57,7 @@ def arrange(runs: Sequence[Run]) -> Board:
         at.setdefault((row, column), []).append(run)
     for (row, column), cell in at.items():
         cell.sort(key=lambda run: run.seed)
+        assert all(run.settings == cell[0].settings for run in cell), "labels tell all apart"
         for one, other in pairwise(cell):
             if one.seed == other.seed:
                 raise BadInput(
@@ -89,9 +91,17 @@ def short(key: str, value: Any) -> str:
     if key == "scenario":
         return str(value)
     name = key.rpartition(".")[2]
-    return f"{SYMBOLS.get(name, name)}={value:g}" if isinstance(value, float) else (
-        f"{SYMBOLS.get(name, name)}={value}"
-    )  # fmt: skip
+    return f"{SYMBOLS.get(name, name)}={f'{value:g}' if isinstance(value, float) else value}"
+
+
+def _in_full(key: str, value: Any) -> str:
+    return f"{key.rpartition('.')[2]}={value!r}"
+
+
+def scenario(settings: Settings) -> str | None:
+    """The name of a number of clients and a participation, if it has one."""
+    size = {k: settings[f"federation.{k}"] for k in ("clients", "participation")}
+    return next((name for name, known in SCENARIOS.items() if known == size), None)
 
 
 def _part(run: Run, of_algorithm: bool) -> Settings:
@@ -100,28 +110,31 @@ def _part(run: Run, of_algorithm: bool) -> Settings:
 
 def _with_scenario(settings: Settings) -> Settings:
     """Clients and participation under one name, if they have one."""
-    size = settings["federation.clients"], settings["federation.participation"]
-    if size not in SCENARIOS:
+    name = scenario(settings)
+    if name is None:
         return settings
     rest = {k: v for k, v in settings.items() if not k.endswith((".clients", ".participation"))}
-    return {**rest, "scenario": SCENARIOS[size]}
+    return {**rest, "scenario": name}
 
 
-def labels(all_settings: Sequence[Settings], name: Any) -> list[str]:
+def labels(all_settings: Sequence[Settings], name: Callable[[Settings], str]) -> list[str]:
     """A name for each, and as many of its settings as are needed to tell all that differ apart."""
-    labels = [name(settings) for settings in all_settings]
+    made = [name(settings) for settings in all_settings]
     keys = dict.fromkeys([*FIRST, *(key for settings in all_settings for key in settings)])
     for key in keys:
         values: dict[str, set[str]] = {}
-        for label, settings in zip(labels, all_settings, strict=True):
+        for label, settings in zip(made, all_settings, strict=True):
             values.setdefault(label, set()).add(repr(settings.get(key)))
-        labels = [
-            f"{label}, {short(key, settings[key])}"
+        given = [settings[key] for settings in all_settings if key in settings]
+        alike = len({short(key, v) for v in given}) < len({repr(v) for v in given})
+        tell = _in_full if alike else short
+        made = [
+            f"{label}, {tell(key, settings[key])}"
             if len(values[label]) > 1 and key in settings
             else label
-            for label, settings in zip(labels, all_settings, strict=True)
+            for label, settings in zip(made, all_settings, strict=True)
         ]
-    return labels
+    return made
 
 
 def _ordered(labels: Sequence[str], known: Sequence[str]) -> list[str]:

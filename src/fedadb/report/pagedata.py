@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from safetensors import SafetensorError, safe_open
 from fedadb.core.errors import Fault
 from fedadb.core.files import ENVIRONMENT, EXPERIMENT, PARTITION
 from fedadb.engine.record import ALWAYS
-from fedadb.report import paper, tables
+from fedadb.report import tables
 from fedadb.report.formats import Table
 from fedadb.report.groups import Board, colours
 from fedadb.report.runs import Run, anchor_files
+from fedadb.report.statistics import ewma
 
 POINTS = 500  # of a curve
 CLASS_VALUES = 2_000_000  # of class accuracies, in all runs together
@@ -24,16 +26,26 @@ SIDE = 64  # of an anchor's picture, in pixels, at most
 
 
 def page_data(board: Board, title: str) -> dict[str, Any]:
-    runs = [(row, column, run) for (row, column), at in board.at.items() for run in at]
-    classes = sum(len(run.rounds[0]["class_accuracy"]) for _, _, run in runs)
+    runs = [run for at in board.at.values() for run in at]
+    classes = sum(len(run.rounds[0]["class_accuracy"]) for run in runs)
     kept = max(2, CLASS_VALUES // classes)  # rounds of each run whose classes are shown
+    shown = []
+    for column in board.columns:
+        cells = board.cells(column)
+        # One choice of rounds for all runs of a setting, so that they can be averaged by place.
+        longest = max(len(run.rounds) for at in cells.values() for run in at)
+        curve, by_class = thin(longest, POINTS), thin(longest, kept)
+        for row, at in cells.items():
+            shown += [
+                {"method": row, "setting": column, **_run(run, curve, by_class)} for run in at
+            ]
     return {
         "title": title,
         "rows": board.rows,
         "columns": board.columns,
         "colours": colours(board),
         "tables": {table.name: _table(table) for table in tables.everything(board)},
-        "runs": [_run(row, column, run, kept) for row, column, run in runs],
+        "runs": shown,
     }
 
 
@@ -41,32 +53,33 @@ def _table(table: Table) -> dict[str, Any]:
     return {**table._asdict(), "rows": [[e._asdict() for e in row] for row in table.rows]}
 
 
-def _run(row: str, column: str, run: Run, kept: int) -> dict[str, Any]:
-    curve, by_class = thin(len(run.rounds), POINTS), thin(len(run.rounds), kept)
-    records = [run.rounds[i] for i in curve]
-    published = paper.published(run)
+def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, Any]:
+    def thinned(values: Sequence[float | None]) -> list[float | None]:
+        return [_short(values[i]) for i in curve if i < len(values)]
+
+    losses = [record["loss"] for record in run.rounds]
     return {
-        "method": row,
-        "setting": column,
         "seed": run.seed,
         "directory": run.directory.name,
         "done": len(run.rounds),
         "total": run.total,
-        "paper": None if published is None else published.mean / 100,
-        "t": [record["round"] for record in records],
-        "accuracy": [_short(record["accuracy"]) for record in records],
-        "loss": [_short(record["loss"]) for record in records],
+        "t": [i + 1 for i in curve if i < len(run.rounds)],
+        "accuracy": thinned(run.accuracy),
+        "smooth accuracy": thinned(ewma(run.accuracy)),  # before rounds are left out
+        "loss": thinned(losses),
+        "smooth loss": thinned(ewma(losses)) if None not in losses else thinned(losses),
         # Whatever else an algorithm records: τ and β, say.
         "measured": {
-            key: [_short(record.get(key)) for record in records]
+            key: thinned([record.get(key) for record in run.rounds])
             for key in sorted(run.rounds[0], key=lambda key: key.endswith("_seconds"))
             if key not in ALWAYS and isinstance(run.rounds[0][key], (int, float, type(None)))
         },
-        "class_t": [run.rounds[i]["round"] for i in by_class],
+        "class_t": [i + 1 for i in by_class if i < len(run.rounds)],
         # In thousandths: short to write, and no finer than a test set of a thousand images.
         "class_accuracy": [
             [None if a is None else round(1000 * a) for a in run.rounds[i]["class_accuracy"]]
             for i in by_class
+            if i < len(run.rounds)
         ],
         "partition": run.beside(PARTITION),
         "anchors": [_anchors(t, path) for t, path in anchor_files(run.directory).items()],
@@ -92,9 +105,11 @@ def _anchors(t: int, path: Path) -> dict[str, Any]:
         with safe_open(path, framework="np") as file:
             about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             x, c, confidence = (file.get_tensor(f"anchors/{n}") for n in ("x", "c", "confidence"))
-    except (SafetensorError, OSError, ValueError) as error:
+            low, high = (
+                np.array(json.loads(about[side]))[:, None, None] for side in ("low", "high")
+            )
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise Fault(f"{path} is damaged ({error}); delete it to do without it") from error
-    low, high = (np.array(json.loads(about[side]))[:, None, None] for side in ("low", "high"))
     pixels = (255 * (x - low) / (high - low)).clip(0, 255).astype(np.uint8)
     return {
         "round": t,

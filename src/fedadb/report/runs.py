@@ -12,11 +12,19 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import EXPERIMENT, ROUNDS
 from fedadb.engine import record
 from fedadb.engine.record import Record
-from fedadb.experiment.presets import flat
+from fedadb.experiment.presets import IDLE, flat
 
-RESOLVED = ("dataset", "rounds", "seed", "algorithm.name", "federation.clients", "local.lr")
-# They change nothing that a round's record shows, but for the seed, over which runs are averaged.
-NOT_SETTINGS = ("seed", "engine.workers", "engine.overlap", "algorithm.keep_anchors")
+RESOLVED = (
+    "dataset",
+    "rounds",
+    "seed",
+    "algorithm.name",
+    "federation.clients",
+    "federation.participation",
+    "local.lr",
+)
+# What makes no other row or column: seeds are averaged over, the rest changes no record.
+NOT_SETTINGS = ("seed", "algorithm.keep_anchors", *IDLE)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
@@ -45,10 +46,14 @@ def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            if host not in ("127.0.0.1", "localhost"):  # a page elsewhere that says it is this one
+                return self._send(403, "text/plain", "This is for the machine it runs on.")
             try:
                 data = watched.data()
             except (BadInput, Fault, OSError) as error:
-                return self._send(503, "text/plain", str(error))
+                waiting = f"<meta http-equiv=refresh content=2><p>{escape(str(error))}"
+                return self._send(503, "text/html", waiting)
             if self.path == "/":
                 return self._send(200, "text/html", page(json.loads(data), live=True))
             if self.path != "/data.json":

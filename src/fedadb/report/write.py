@@ -1,5 +1,6 @@
 """A report: tables, figures and the page, in a directory."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,17 +17,24 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "tex": latex,
     "csv": comma_separated,
 }
+PICTURES = ("png", "pdf")
+ENDINGS = (*FORMATS, *PICTURES)
 PAGE = "index.html"
 
 
 def write_report(board: Board, title: str, out: Path) -> Path:
     """Write all there is to show of the runs; where the page is."""
     out.mkdir(parents=True, exist_ok=True)
+    for path in out.iterdir():  # of an earlier report, which may have had more
+        if path.suffix[1:] in ENDINGS:
+            path.unlink()
     for table in tables.everything(board):
         for ending, written in FORMATS.items():
             write_whole(out / f"{table.name}.{ending}", written(table).encode())
     for name, figure in draw_all(board).items():
-        for ending in ("png", "pdf"):
-            figure.savefig(out / f"{name}.{ending}", dpi=150)
+        for ending in PICTURES:
+            picture = io.BytesIO()
+            figure.savefig(picture, format=ending, dpi=150)
+            write_whole(out / f"{name}.{ending}", picture.getvalue())
     write_whole(out / PAGE, page(page_data(board, title)).encode())
     return out / PAGE

@@ -15,7 +15,7 @@ def page(data: dict[str, Any], live: bool = False) -> str:
         "/*STYLE*/": _read("page.css"),
         "/*PLOTLY*/": get_plotlyjs(),
         "/*SCRIPT*/": _read("page.js"),
-        "/*DATA*/": as_json(data).replace("</", "<\\/"),  # or a name could end the script
+        "/*DATA*/": as_json(data).replace("<", "\\u003c"),  # or a name could end the script
         "<body>": "<body data-live>" if live else "<body>",
     }
     made = _read("page.html")

@@ -54,15 +54,16 @@ function draw(id, traces, layout) {
   }, { responsive: true, displaylogo: false, displayModeBar: innerWidth > 600 ? "hover" : false });
 }
 
-function ewma(values) {
-  let last = null;
-  return values.map((value) => (last = last === null || value === null ? value : 0.2 * value + 0.8 * last));
-}
-
 function meanAndInterval(curves) {
   const n = curves.length, mean = [], half = [];
   for (let i = 0; i < Math.min(...curves.map((curve) => curve.length)); i++) {
-    const at = curves.map((curve) => curve[i]), m = at.reduce((a, b) => a + b, 0) / n;
+    const at = curves.map((curve) => curve[i]);
+    if (at.includes(null)) {  // a loss that was not finite
+      mean.push(null);
+      half.push(null);
+      continue;
+    }
+    const m = at.reduce((a, b) => a + b, 0) / n;
     mean.push(m);
     const t = T_975[n - 2] ?? 1.96, squares = at.reduce((sum, v) => sum + (v - m) ** 2, 0);
     half.push(n > 1 ? t * Math.sqrt(squares / (n - 1) / n) : 0);
@@ -111,6 +112,9 @@ function drawTable() {
       element("button", { type: "button", onclick: sort }, name));
   });
   fillTable($("table"), head, rows);
+  plainTable("accuracy-table", data.tables.accuracy);
+  $("domains").hidden = !data.tables.domains;
+  if (data.tables.domains) plainTable("domain-table", data.tables.domains);
   $("notes").replaceChildren(...table.notes.map((note) => element("li", {}, note)));
 }
 
@@ -122,10 +126,13 @@ function fillTable(table, head, rows) {
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
 }
 
+function plainTable(id, table) {
+  fillTable($(id), table.header.map((name) => element("th", { scope: "col" }, name)), table.rows);
+}
+
 function drawConvergence() {
-  const table = data.tables.convergence;
-  fillTable($("convergence-table"), table.header.map((name) => element("th", { scope: "col" }, name)), table.rows);
-  $("convergence-notes").replaceChildren(...table.notes.map((note) => element("li", {}, note)));
+  plainTable("convergence-table", data.tables.convergence);
+  $("convergence-notes").replaceChildren(...data.tables.convergence.notes.map((note) => element("li", {}, note)));
 }
 
 function toggles(place, values, off, mark, name) {
@@ -145,17 +152,17 @@ function drawCurves() {
   const dot = (method) => [element("i", { style: `background:${colour(method)}` })];
   toggles($("methods"), data.rows.filter((m) => runs.some((r) => r.method === m)), hidden.methods, dot, (m) => m);
   toggles($("seeds"), seedsOf(runs), hidden.seeds, () => [], (seed) => `seed ${seed}`);
-  const smooth = $("smooth").checked ? ewma : (values) => values;
+  const key = $("smooth").checked ? `smooth ${what}` : what;
   const traces = [];
   for (const method of data.rows.filter((name) => !hidden.methods.has(name))) {
     const shown = runs.filter((run) => run.method === method && !hidden.seeds.has(run.seed));
     if (!shown.length) continue;
     const line = { mode: "lines", line: { color: colour(method), width: 2 } };
     if ($("each").checked) {
-      shown.forEach((run) => traces.push({ ...line, x: run.t, y: smooth(run[what]), name: `${method}, seed ${run.seed}` }));
+      shown.forEach((run) => traces.push({ ...line, x: run.t, y: run[key], name: `${method}, seed ${run.seed}` }));
       continue;
     }
-    const { mean, half } = meanAndInterval(shown.map((run) => smooth(run[what])));
+    const { mean, half } = meanAndInterval(shown.map((run) => run[key]));
     const x = shown[0].t.slice(0, mean.length);
     if (shown.length > 1) {
       const edges = [...mean.map((m, i) => m + half[i]), ...mean.map((m, i) => m - half[i]).reverse()];
@@ -192,13 +199,13 @@ function drawClassControls() {
 
 function drawClasses() {
   const runs = classRuns(), i = Number($("round").value);
-  const t = Math.max(...runs.map((run) => run.class_t[Math.min(i, run.class_t.length - 1)]));
+  const t = runs.find((run) => run.class_t.length > i).class_t[i];
   $("round-number").textContent = t;
   const names = classNames(runs[0]), scale = { zmin: 0, zmax: 1, colorscale: "Viridis" };
   const share = (row) => row.map((a) => (a === null ? null : a / 1000));
   draw("round-plot", [{
     type: "heatmap", x: names, y: runs.map((run) => run.method), ...scale,
-    z: runs.map((run) => share(run.class_accuracy[Math.min(i, run.class_accuracy.length - 1)])),
+    z: runs.map((run) => share(run.class_accuracy[i] ?? names.map(() => null))),  // not that far yet
     hovertemplate: "%{y}<br>%{x}: %{z:.3f}<extra></extra>",
   }], { title: { text: `All methods at round ${t}` }, height: 150 + 28 * runs.length, xaxis: { type: "category" },
     yaxis: { autorange: "reversed", type: "category" } });
@@ -274,8 +281,11 @@ const sections = {
 const seen = new Set();
 
 function drawAll() {
+  const focus = document.activeElement, place = focus?.closest("[id]");
+  const buttons = place ? [...place.querySelectorAll("button")] : [], which = buttons.indexOf(focus);
   drawState();
   seen.forEach((id) => sections[id]());
+  if (which >= 0) place.querySelectorAll("button")[which]?.focus();  // it was made anew
 }
 
 const observer = new IntersectionObserver((entries) => {
@@ -299,17 +309,24 @@ drawState();
 Object.keys(sections).forEach((id) => observer.observe($(id)));
 
 // Where a server stands behind the page, it asks for what is new.
+async function fetchNew(version) {
+  try {
+    return await fetch("data.json", version ? { headers: { "If-None-Match": version } } : {});
+  } catch {
+    $("state").textContent = "The server that follows the runs has stopped; this is what it last showed.";
+    return null;
+  }
+}
+
 if (document.body.hasAttribute("data-live")) {
   let version = null;
   setInterval(async () => {
-    try {
-      const answer = await fetch("data.json", version ? { headers: { "If-None-Match": version } } : {});
-      if (answer.status !== 200) return;
+    const answer = await fetchNew(version);
+    if (!answer) return;
+    if (answer.status === 200) {
       version = answer.headers.get("ETag");
       data = await answer.json();
       drawAll();
-    } catch {
-      $("state").textContent = "The server that follows the runs has stopped; this is what it last showed.";
-    }
+    } else drawState();
   }, 2000);
 }

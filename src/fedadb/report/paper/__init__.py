@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedadb.experiment.presets import flat
+from fedadb.report.groups import scenario
 from fedadb.report.runs import Run
 
 HERE = Path(__file__).parent
-SCENARIOS = {"cross-device": (100, 0.05), "cross-silo": (20, 0.2)}
+# What the paper varies, or what is of no account.
+FREE = (
+    "dataset",
+    "federation.clients",
+    "federation.participation",
+    "federation.partition.alpha",
+    "engine.device",
+)
 
 
 class Published(NamedTuple):
@@ -19,7 +27,6 @@ class Published(NamedTuple):
 
     mean: float
     deviation: float | None
-    table: str
 
 
 @cache
@@ -40,26 +47,23 @@ def deviations(run: Run) -> dict[str, Any] | None:
     The dataset, its skew α, the scenario and the method are what the paper varies.
     """
     paper, dataset, name = settings(), run.experiment["dataset"], run.algorithm
-    if dataset not in paper["rounds"] or name not in paper["algorithm"] or not scenario(run):
+    known = dataset in paper["rounds"] and name in paper["algorithm"]
+    if not known or scenario(run.settings) is None:
         return None
     expected = flat(
         {
             "rounds": paper["rounds"][dataset],
             "model": paper["model"][dataset],
+            "federation": paper["federation"],
+            "federation.partition": paper["partition"]["pacs" if dataset == "pacs" else "others"],
             "local": paper["local"],
-            "algorithm": paper["algorithm"][name],
-            "federation": {"partition_seed": "none"},
-            "federation.partition": {"name": "domains" if dataset == "pacs" else "dirichlet"},
-            "engine": {"precision": "float32"},
+            "algorithm": {"name": name, **paper["algorithm"][name]},
+            "engine": paper["engine"],
         }
     )
-    return {k: run.settings.get(k) for k, v in expected.items() if run.settings.get(k) != v}
-
-
-def scenario(run: Run) -> str | None:
-    federation = run.experiment["federation"]
-    size = federation["clients"], federation["participation"]
-    return next((name for name, known in SCENARIOS.items() if known == size), None)
+    keys = [key for key in (expected | run.settings) if key not in FREE]
+    changed = {key: run.settings.get(key) for key in keys}
+    return {key: value for key, value in changed.items() if value != expected.get(key)}
 
 
 def published(run: Run) -> Published | None:
@@ -70,10 +74,10 @@ def published(run: Run) -> Published | None:
     dataset, alpha = run.experiment["dataset"], _alpha(run)
     where = {"dataset": dataset, "alpha": alpha}
     if not changed:
-        here = {"scenario": scenario(run), "algorithm": run.algorithm}
+        here = {"scenario": scenario(run.settings), "algorithm": run.algorithm}
         name = "pacs" if dataset == "pacs" else "table1"
         return _find(name, {"algorithm": run.algorithm} if dataset == "pacs" else {**where, **here})
-    if scenario(run) != "cross-device":
+    if scenario(run.settings) != "cross-device":
         return None
     if changed.keys() == {"algorithm.beta"} and alpha == "0.1":
         return _find("beta", {"dataset": dataset, "beta": f"{changed['algorithm.beta']:g}"})
@@ -85,9 +89,15 @@ def published(run: Run) -> Published | None:
     return None
 
 
+def average(run: Run) -> Published | None:
+    """The mean over the ten columns of Table 1, for the run's method and scenario."""
+    key = {"scenario": scenario(run.settings), "dataset": "average", "algorithm": run.algorithm}
+    return _find("table1", key)
+
+
 def rounds_to_targets(run: Run) -> list[dict[str, str]]:
     """The rows of the paper's convergence table, lowest target first, for the run's setting."""
-    if deviations(run) != {} or scenario(run) != "cross-device":
+    if deviations(run) != {} or scenario(run.settings) != "cross-device":
         return []
     key = {"dataset": run.experiment["dataset"], "alpha": _alpha(run), "algorithm": run.algorithm}
     return [row for row in table("convergence") if key.items() <= row.items()]
@@ -101,5 +111,5 @@ def _find(name: str, key: Mapping[str, Any]) -> Published | None:
     for row in table(name):
         if key.items() <= row.items():
             deviation = float(row["std"]) if row.get("std") else None
-            return Published(float(row["accuracy"]), deviation, name)
+            return Published(float(row["accuracy"]), deviation)
     return None

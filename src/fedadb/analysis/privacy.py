@@ -1,0 +1,63 @@
+"""What anchors tell of single images: how near the nearest is, and who was trained on."""
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+
+def psnr(mse: np.ndarray | float) -> np.ndarray:
+    """−10 log₁₀ MSE, for values in [0, 1]; infinite for what is the same."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(-10 * np.log10(mse))
+
+
+def mean_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The mean squared difference of each row of a and each row of b."""
+    a, b = (m.reshape(len(m), -1).astype(np.float64) for m in (a, b))
+    squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+    return np.asarray(squares.clip(0) / a.shape[1])
+
+
+class Likeness(NamedTuple):
+    """PSNR in dB. The first is of the worst case: an anchor's nearest real image of its class."""
+
+    nearest: float
+    mean: float  # over all images of its class
+    class_mean: float  # to the mean image of its class
+    real_nearest: float  # of a real image to its nearest other one, to compare with
+    noise: float  # of uniform noise to its nearest real image
+
+
+def likeness(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -> Likeness:
+    """One anchor among the real images of its class, all in [0, 1]."""
+    to_anchor = mean_square(anchor[None], images)[0]
+    some = rng.choice(len(images), min(100, len(images)), replace=False)
+    among = mean_square(images[some], images)
+    among[np.arange(len(some)), some] = np.inf  # itself
+    noise = mean_square(rng.random((1, *anchor.shape)), images)
+    return Likeness(
+        nearest=float(psnr(to_anchor.min())),
+        mean=float(psnr(to_anchor).mean()),
+        class_mean=float(psnr(mean_square(anchor[None], images.mean(0)[None])[0, 0])),
+        real_nearest=float(psnr(among.min(1)).mean()) if len(images) > 1 else float("nan"),
+        noise=float(psnr(noise.min())),
+    )
+
+
+class Auc(NamedTuple):
+    """The chance that a member's score is above a stranger's, and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def auc(members: np.ndarray, strangers: np.ndarray) -> Auc:
+    """Mann and Whitney's estimate, with DeLong's variance."""
+    above = (members[:, None] > strangers).astype(np.float64)
+    above += 0.5 * (members[:, None] == strangers)
+    value = above.mean()
+    variance = above.mean(1).var(ddof=1) / len(members) + above.mean(0).var(ddof=1) / len(strangers)
+    half = NormalDist().inv_cdf(0.975) * variance**0.5
+    return Auc(float(value), float(max(0, value - half)), float(min(1, value + half)))
