@@ -32,6 +32,7 @@ bench: setup peers
 	$(BIN)/python benchmarks/fedadb_cost.py
 	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
+	$(BIN)/python -m benchmarks.report_size
 	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --leave-out '$(LEAVE_OUT)'
 
 # Other simulators, in an environment of their own.

@@ -112,7 +112,9 @@ def main() -> None:
     words.add_argument("--leave-out", default="", metavar="NAME,...")
     left_out = words.parse_args().leave_out.split(",")
     for name, settings in VARIED.items():
-        for setting in settings if name not in left_out else []:
+        for setting in settings:
+            if name in left_out or setting[name] in left_out:
+                continue
             with tempfile.TemporaryDirectory() as folder, fresh_process() as process:
                 whole, data = BASE | setting, Path(folder) / "data.npz"
                 make_data(whole, data)
