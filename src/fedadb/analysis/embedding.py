@@ -45,4 +45,6 @@ def align(anchors: np.ndarray, anchor_class: np.ndarray, middle: np.ndarray) -> 
     own = np.zeros_like(pearson, dtype=bool)
     own[np.arange(len(anchors)), anchor_class] = True
     nearest = (pearson.argmax(1) == anchor_class).mean()
-    return Alignment(pearson, pearson[own].mean(), pearson[~own].mean(), float(nearest))
+    return Alignment(
+        pearson, float(pearson[own].mean()), float(pearson[~own].mean()), float(nearest)
+    )

@@ -23,15 +23,14 @@ def landscape(
     f: Model,
     w: Vector,
     batches: Sequence[Batch],
-    v1: np.ndarray,
-    v2: np.ndarray,
+    vectors: np.ndarray,
     steps: np.ndarray,
     advance: Callable[[int], None] = lambda n: None,
 ) -> np.ndarray:
-    """L(w + a·v₁ + b·v₂); a row for each a, a column for each b."""
+    """L(w + a·v₁ + b·v₂); the vectors are columns; a row for each a, a column for each b."""
     free = used(f, w)
     directions = []
-    for v in (v1, v2):
+    for v in vectors.T:
         whole = torch.zeros_like(w.flat)
         whole[free] = torch.as_tensor(v, dtype=w.flat.dtype)
         directions.append(whole)

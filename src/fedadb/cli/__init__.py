@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedadb.cli.analyse import analyse
 from fedadb.cli.data import data, partition
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import reproduce
@@ -25,6 +26,7 @@ app.command()(compare)
 app.command()(reproduce)
 app.command()(report)
 app.command()(watch)
+app.command()(analyse)
 app.command()(partition)
 app.add_typer(data, name="data")
 

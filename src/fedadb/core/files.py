@@ -15,6 +15,7 @@ PARTITION = "partition.json"  # the classes' names, and who holds how many rows 
 ROUNDS = "rounds.jsonl"  # what happened, a line a round
 CHECKPOINT = "checkpoint.safetensors"  # everything needed to go on
 MODEL = "model.safetensors"  # the deployed weights, in the end
+ANALYSIS = "analysis"  # what was found in it later: a JSON file and pictures for each analysis
 MEMORIES = "memories"  # what clients remember, a file each
 
 

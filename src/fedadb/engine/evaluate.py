@@ -89,6 +89,19 @@ def _share(hits: Sequence[int], counts: Sequence[int]) -> float:
     return sum(hits) / sum(counts) if sum(counts) else math.nan
 
 
+def in_and_out(class_accuracy: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
+    """What a client's model knows of its own classes and of the others, as FedNTD weighs them.
+
+    Σ_c p_c A_c and Σ_c (1 − p_c) / (C − 1) A_c, with p_c the share of the client's rows that are of
+    class c. A class without test images counts for nothing.
+    """
+    share = [n / sum(counts) for n in counts]
+    known = [0.0 if math.isnan(a) else a for a in class_accuracy]
+    own = sum(p * a for p, a in zip(share, known, strict=True))
+    rest = sum((1 - p) * a for p, a in zip(share, known, strict=True)) / (len(counts) - 1)
+    return own, rest
+
+
 class Examiner(Protocol):
     """Who evaluates: sooner, or beside other work."""
 

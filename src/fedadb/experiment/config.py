@@ -113,6 +113,9 @@ class Experiment(BaseModel):
     ] = LeNet()
     rounds: Annotated[int, Ge(1)] = 1000  # T
     seed: Annotated[int, Ge(0)] = 0
+    # Evaluate each client's model as well, before the mean: what it knows of its own classes and
+    # of the others. It takes as many evaluations more as there are clients in a round.
+    record_clients: bool = False
     federation: Annotated[Federation, BeforeValidator(_federation)] = Federation()
     local: Annotated[
         LocalPlan, BeforeValidator(lambda given: tables.read(LocalPlan, given, "local"))
@@ -143,6 +146,7 @@ class Experiment(BaseModel):
             "dataset": self.dataset,
             "rounds": self.rounds,
             "seed": self.seed,
+            "record_clients": self.record_clients,
             "model": tables.write_named(MODELS, self.model),
             "federation": federation,
             "local": tables.write(self.local),

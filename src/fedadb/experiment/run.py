@@ -26,7 +26,7 @@ from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.engine import checkpoint, record
-from fedadb.engine.evaluate import Exam, Scores
+from fedadb.engine.evaluate import Exam, Scores, in_and_out
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from fedadb.engine.memories import Memories
@@ -143,7 +143,10 @@ def _train(
             write_tensors(out / f"sent-{done.round.t:04}.safetensors", pack(done.sent), box)
         # Before the checkpoint: a round that was recorded but not saved is done again, to the same
         # end.
-        line = record.append(out / ROUNDS, _line(experiment, done, scores, seconds))
+        line = _line(experiment, done, scores, seconds)
+        if experiment.record_clients:
+            line |= _clients(exam, done, world)
+        line = record.append(out / ROUNDS, line)
         checkpoint.save(out / CHECKPOINT, done, versions, world.digest)
         memories.prune(versions)
         return line
@@ -193,6 +196,20 @@ def _line(
         **({timed: done.broadcast_seconds} if timed else {}),
         **record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies]),
     }
+
+
+def _clients(exam: Exam, done: Snapshot[HasWeights], world: World) -> Record:
+    """What the clients' own models know before they are averaged, weighted by their rows."""
+    rows = [int(reply.examples) for reply in done.replies]
+    known = []
+    for k, reply in zip(done.clients, done.replies, strict=True):
+        batches = (exam.batch(reply.w, i) for i in range(len(exam)))
+        known.append(in_and_out(exam.scores(batches).class_accuracy, world.counts[k]))
+    own, rest = (
+        sum(n * value for n, value in zip(rows, values, strict=True)) / sum(rows)
+        for values in zip(*known, strict=True)
+    )
+    return {"in_local": own, "out_local": rest}
 
 
 @contextmanager

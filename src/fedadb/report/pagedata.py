@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 
 from fedadb.core.errors import Fault
-from fedadb.core.files import ENVIRONMENT, EXPERIMENT, PARTITION
+from fedadb.core.files import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION
 from fedadb.engine.record import ALWAYS
 from fedadb.report import tables
 from fedadb.report.formats import Table
@@ -83,6 +83,10 @@ def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, A
         ],
         "partition": run.beside(PARTITION),
         "anchors": [_anchors(t, path) for t, path in anchor_files(run.directory).items()],
+        "analysis": {
+            path.stem: run.beside(f"{ANALYSIS}/{path.name}")
+            for path in sorted((run.directory / ANALYSIS).glob("*.json"))
+        },
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
         "environment": json.dumps(run.beside(ENVIRONMENT), indent=2),
     }

@@ -24,7 +24,7 @@ RESOLVED = (
     "local.lr",
 )
 # What makes no other row or column: seeds are averaged over, the rest changes no record.
-NOT_SETTINGS = ("seed", "algorithm.keep_anchors", *IDLE)
+NOT_SETTINGS = ("seed", "record_clients", "algorithm.keep_anchors", *IDLE)
 
 
 @dataclass(frozen=True)

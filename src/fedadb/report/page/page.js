@@ -262,6 +262,50 @@ function drawAnchors() {
   ]), ...(run ? [] : [element("p", { class: "empty" }, none)]));
 }
 
+/** The numbers of an analysis that stand for themselves, as [name, value]. */
+function numbersOf(found, path) {
+  return Object.entries(found).flatMap(([key, value]) => {
+    if (typeof value === "number") return [[`${path} ${key}`.replaceAll("_", " "), value]];
+    return value !== null && typeof value === "object" && !Array.isArray(value) ? numbersOf(value, `${path} ${key}`) : [];
+  });
+}
+
+function drawAnalysis() {
+  const runs = data.runs.filter((run) => Object.keys(run.analysis).length);
+  $("analysis-none").hidden = runs.length > 0;
+  for (const id of ["landscape-plot", "tsne-plot"]) $(id).hidden = true;
+  options($("analysis-run"), runs.map((run) => run.directory));
+  const run = runs.find((one) => one.directory === $("analysis-run").value);
+  if (!run) return;
+  options($("analysis-model"), unique(Object.values(run.analysis).flatMap((found) => Object.keys(found))));
+  const model = $("analysis-model").value;
+  const rows = Object.entries(run.analysis).flatMap(([name, found]) => numbersOf(found[model] ?? {}, name));
+  fillTable($("analysis-table"), [element("th", { scope: "col" }, model), element("th", { scope: "col" }, "")],
+    rows.map(([name, value]) => [{ text: name }, { text: value.toPrecision(4) }]));
+  const plane = run.analysis.landscape?.[model], dots = run.analysis.tsne?.[model];
+  if (plane) {
+    $("landscape-plot").hidden = false;
+    const all = Object.values(run.analysis.landscape).flatMap((one) => one.loss.flat());
+    const range = [Math.min(...all), Math.max(...all)];
+    const axis = (text) => ({ title: { text }, gridcolor: theme("--line") });
+    draw("landscape-plot", [{ type: "surface", x: plane.steps, y: plane.steps, z: plane.loss, cmin: range[0], cmax: range[1],
+      colorscale: "Viridis" }], { title: { text: "Training loss around the model" }, height: 480,
+      scene: { xaxis: axis("b·v₂"), yaxis: axis("a·v₁"), zaxis: { ...axis("loss"), range } } });
+  }
+  if (dots) {
+    $("tsne-plot").hidden = false;
+    const part = (when, x) => [["real", "class", 4, "circle"], ["anchors", "anchor_class", 14, "star"]].map(([key, of, size, symbol]) => ({
+      type: "scatter", mode: "markers", x: dots[when][key].map((p) => p[0]), y: dots[when][key].map((p) => p[1]), xaxis: x,
+      text: dots[when][of].map((c) => `${classNames(run)[c]}${key === "real" ? "" : " (anchor)"}`), hoverinfo: "text",
+      marker: { size, symbol, color: dots[when][of], colorscale: "Rainbow", line: { width: key === "real" ? 0 : 1 } },
+    }));
+    const bare = { showticklabels: false, zeroline: false };
+    draw("tsne-plot", [...part("early", "x"), ...part("late", "x2")], {
+      title: { text: `t-SNE of features: round ${dots.early.round}, and round ${dots.late.round}` }, height: 460,
+      xaxis: { ...bare, domain: [0, 0.49] }, xaxis2: { ...bare, domain: [0.51, 1] }, yaxis: bare });
+  }
+}
+
 function drawRuns() {
   const open = new Set([...document.querySelectorAll("#run-list details[open]")].map((one) => one.dataset.run));
   $("run-list").replaceChildren(...data.runs.map((run) => {
@@ -276,7 +320,8 @@ function drawRuns() {
 // Sections are drawn when they first come near the window, and again when there are new data.
 const sections = {
   overview: drawTable, curves: drawCurves, convergence: drawConvergence, classes: drawClassControls,
-  measured: drawMeasured, partition: drawPartition, anchors: drawAnchors, runs: drawRuns,
+  measured: drawMeasured, partition: drawPartition, anchors: drawAnchors, analysis: drawAnalysis,
+  runs: drawRuns,
 };
 const seen = new Set();
 
@@ -304,6 +349,7 @@ $("round").addEventListener("input", drawClasses);
 for (const id of ["measured-setting", "measured-key"]) $(id).addEventListener("change", drawMeasured);
 for (const id of ["partition-setting", "partition-seed"]) $(id).addEventListener("change", drawPartition);
 $("anchor-run").addEventListener("change", drawAnchors);
+for (const id of ["analysis-run", "analysis-model"]) $(id).addEventListener("change", drawAnalysis);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 drawState();
 Object.keys(sections).forEach((id) => observer.observe($(id)));

@@ -19,6 +19,7 @@ FREE = (
     "federation.participation",
     "federation.partition.alpha",
     "engine.device",
+    "record_clients",
 )
 
 

@@ -1,0 +1,178 @@
+"""The analyses as pictures: several runs side by side, on one scale."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+Found = Mapping[str, Any]  # what an analysis found of each run, by the run's name
+
+
+def side_by_side(n: int, height: float = 3.4, **settings: Any) -> tuple[Figure, list[Any]]:
+    figure = Figure(figsize=(max(5.0, 4.2 * n), height), layout="constrained")
+    return figure, list(figure.subplots(1, n, squeeze=False, **settings)[0])
+
+
+def heatmap(found: Found, classes: Sequence[str]) -> Figure:
+    figure, panels = side_by_side(len(found))
+    for axes, (name, numbers) in zip(panels, found.items(), strict=True):
+        by_class = np.array(numbers["class_accuracy"], dtype=float).T
+        image = axes.imshow(by_class, aspect="auto", interpolation="none", vmin=0, vmax=1)
+        axes.set(title=name, xlabel="round", ylabel="class")
+    figure.colorbar(image, ax=panels, label="test accuracy of the class")
+    return figure
+
+
+def forgetting(found: Found, classes: Sequence[str]) -> Figure:
+    figure, (left, right) = side_by_side(2)
+    for name, numbers in found.items():
+        over_time = [np.nan if v is None else v for v in numbers["over_time"]]
+        (line,) = left.plot(range(1, len(over_time) + 1), over_time, label=name)
+        for key, style in (("in_local", "--"), ("out_local", ":")):
+            if key in numbers:
+                right.plot(numbers[key], style, color=line.get_color(), label=f"{name}, {key}")
+        if "in_local" not in numbers:
+            lost = [0 if v is None else v for v in numbers["by_class"]]
+            right.plot(lost, "o", color=line.get_color(), label=name)
+    clients = any("in_local" in numbers for numbers in found.values())
+    left.set(xlabel="round", ylabel="forgetting so far", title="the global model")
+    if clients:
+        right.set(xlabel="round", ylabel="accuracy", title="clients before the mean")
+    else:
+        right.set(xlabel="class", ylabel="lost in the end", title="by class")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def spectrum(found: Found, classes: Sequence[str]) -> Figure:
+    figure, (axes,) = side_by_side(1)
+    for name, numbers in found.items():
+        label = f"{name}: λ₁ {numbers['lambda1']:.3g}, λ₁/λ₅ {numbers['anisotropy']:.2f}"
+        axes.plot(range(1, 6), numbers["eigenvalues"], "o-", label=label)
+    axes.set(xlabel="eigenvalue", ylabel="curvature", xticks=range(1, 6))
+    axes.axhline(0, color="grey", linewidth=0.5)
+    axes.legend(frameon=False)
+    return figure
+
+
+def plane(found: Found, classes: Sequence[str]) -> Figure:
+    """Contours above, surfaces below, all on one scale of the loss."""
+    n = len(found)
+    figure = Figure(figsize=(max(5.0, 4.2 * n), 7.5), layout="constrained")
+    losses = [np.array(numbers["loss"]) for numbers in found.values()]
+    low, high = min(loss.min() for loss in losses), max(loss.max() for loss in losses)
+    levels = np.linspace(low, high, 21)
+    for i, ((name, numbers), loss) in enumerate(zip(found.items(), losses, strict=True), start=1):
+        a, b = np.meshgrid(numbers["steps"], numbers["steps"], indexing="ij")
+        flat: Axes = figure.add_subplot(2, n, i)
+        shown = flat.contourf(a, b, loss, levels=levels)
+        flat.plot(0, 0, "r+")
+        flat.set(title=f"{name}: {numbers['centre']:.3f} at the centre", xlabel="a·v₁")
+        flat.set_ylabel("b·v₂")
+        solid: Any = figure.add_subplot(2, n, n + i, projection="3d")
+        solid.plot_surface(a, b, loss, cmap="viridis", vmin=low, vmax=high)
+        solid.set_zlim(low, high)
+    figure.colorbar(shown, ax=figure.axes, label="training loss", shrink=0.6)
+    return figure
+
+
+def tsne(found: Found, classes: Sequence[str]) -> Figure:
+    return _two_times(found, _scatter, 4.2)
+
+
+def _scatter(axes: Axes, numbers: Mapping[str, Any]) -> None:
+    real, anchors = np.array(numbers["real"]), np.array(numbers["anchors"])
+    axes.scatter(real[:, 0], real[:, 1], s=3, c=numbers["class"], cmap="tab20", alpha=0.5)
+    axes.scatter(
+        anchors[:, 0],
+        anchors[:, 1],
+        s=130,
+        c=numbers["anchor_class"],
+        cmap="tab20",
+        marker="*",
+        edgecolors="black",
+    )
+    axes.set(xticks=[], yticks=[])
+
+
+def pca(found: Found, classes: Sequence[str]) -> Figure:
+    figure = _two_times(found, _correlations, 4.2)
+    figure.colorbar(figure.axes[0].images[0], ax=figure.axes, label="Pearson, in three components")
+    return figure
+
+
+def _correlations(axes: Axes, numbers: Mapping[str, Any]) -> None:
+    axes.imshow(numbers["pearson_3"], cmap="RdBu_r", vmin=-1, vmax=1)
+    axes.set(xlabel="centre of class", ylabel="anchor")
+    axes.annotate(
+        f"own {numbers['diagonal_3']:.2f}, others {numbers['off_diagonal_3']:.2f}",
+        (0.5, -0.3),
+        xycoords="axes fraction",
+        ha="center",
+    )
+
+
+def _two_times(
+    found: Found, draw: Callable[[Axes, Mapping[str, Any]], None], height: float
+) -> Figure:
+    """A row a run: early on the left, late on the right."""
+    figure = Figure(figsize=(9, height * len(found)), layout="constrained")
+    rows = figure.subplots(len(found), 2, squeeze=False)
+    for panels, (name, numbers) in zip(rows, found.items(), strict=True):
+        for axes, when in zip(panels, ("early", "late"), strict=True):
+            draw(axes, numbers[when])
+            axes.set_title(f"{name}, round {numbers[when]['round']}")
+    return figure
+
+
+def psnr(found: Found, classes: Sequence[str]) -> Figure:
+    """Each anchor above its nearest real image."""
+    (name, numbers), *_ = found.items()
+    n = len(numbers["pictures"])
+    figure = Figure(figsize=(max(5.0, 1.1 * n), 3.2), layout="constrained")
+    panels = figure.subplots(2, n, squeeze=False)
+    for i, (pair, one) in enumerate(zip(numbers["pictures"], numbers["by_anchor"], strict=True)):
+        for axes, image in zip(panels[:, i], pair, strict=True):
+            axes.imshow(image.squeeze(0) if len(image) == 1 else image.transpose(1, 2, 0),
+                        cmap="gray", vmin=0, vmax=1)  # fmt: skip
+            axes.set(xticks=[], yticks=[])
+        panels[0, i].set_title(classes[numbers["anchor_class"][i]], fontsize=8)
+        panels[1, i].set_xlabel(f"{one['nearest']:.1f} dB", fontsize=8)
+    panels[0, 0].set_ylabel("anchor")
+    panels[1, 0].set_ylabel("nearest")
+    figure.suptitle(f"{name}, round {numbers['round']}", fontsize=10)
+    return figure
+
+
+def membership(found: Found, classes: Sequence[str]) -> Figure:
+    figure, (axes,) = side_by_side(1)
+    for i, (name, numbers) in enumerate(found.items()):
+        for j, key in enumerate(("pixels", "features", "loss")):
+            value, low, high = numbers[key].values()
+            axes.errorbar(j + 0.1 * i, value, [[value - low], [high - value]], marker="o",
+                          capsize=4, color=f"C{i}", label=name if j == 0 else None)  # fmt: skip
+    axes.axhline(0.5, color="grey", linewidth=0.8)
+    axes.set_xticks(range(3), ["anchor, in pixels", "anchor, in features", "the model's loss"])
+    axes.set(ylabel="AUC of telling who was trained on")
+    axes.legend(frameon=False)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Found, Sequence[str]], Figure]] = {
+    "heatmap": heatmap,
+    "forgetting": forgetting,
+    "hessian": spectrum,
+    "landscape": plane,
+    "tsne": tsne,
+    "pca": pca,
+    "psnr": psnr,
+    "membership": membership,
+}

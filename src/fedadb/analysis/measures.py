@@ -1,0 +1,195 @@
+"""The analyses by name: each turns a run into numbers, and keeps what its picture needs."""
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedadb.analysis import embedding, privacy
+from fedadb.analysis.hessian import hessian, lanczos, mean_loss, power_iteration, used
+from fedadb.analysis.landscape import axis, landscape
+from fedadb.analysis.subject import Subject, batches, features, stratified
+from fedadb.core.track import Track
+from fedadb.engine import record
+from fedadb.engine.evaluate import evaluate
+from fedadb.report.statistics import forgetting as final_forgetting
+
+PER_CLASS = 200  # real images of each class, where features are compared
+Numbers = dict[str, Any]
+
+
+def heatmap(subject: Subject, images: int, track: Track) -> Numbers:
+    """Class accuracy over rounds."""
+    rounds = record.read(subject.directory / "rounds.jsonl")
+    return {"class_accuracy": [r["class_accuracy"] for r in rounds]}
+
+
+def forgetting(subject: Subject, images: int, track: Track) -> Numbers:
+    """F up to each round, of each class in the end, and what clients know before the mean."""
+    rounds = record.read(subject.directory / "rounds.jsonl")
+    known = [r["class_accuracy"] for r in rounds]
+    over_time = [None] + [final_forgetting(known[: t + 1]) for t in range(1, len(known))]
+    by_class = [
+        max(row[c] for row in known[:-1]) - known[-1][c] if known[-1][c] is not None else None
+        for c in range(len(known[-1]))
+    ]
+    found = {"forgetting": over_time[-1], "over_time": over_time, "by_class": by_class}
+    for key in ("in_local", "out_local"):
+        if key in rounds[0]:
+            found[key] = [r[key] for r in rounds]
+    return found
+
+
+def spectrum(subject: Subject, images: int, track: Track) -> Numbers:
+    """λ₁ to λ₅ of the training loss, and the accuracy on the same images."""
+    f, w = subject.world.f, subject.w
+    rows = stratified(subject.train.y, images, f.classes, "training")
+    given = batches(subject, subject.train, rows)
+    n = int(used(f, w).sum())
+    with track("Hessian products", 60, "products") as advance:
+        plain = hessian(f, w, given)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            advance(1)
+            return plain(v)
+
+        top = lanczos(product, n)
+        check = power_iteration(product, n, k=1)
+    examples = subject.train.rows(rows)
+    scores = evaluate(f, w, examples, subject.world.transform, subject.experiment.local.batch_size)
+    return {
+        "eigenvalues": top.values.tolist(),
+        "lambda1": float(top.values[0]),
+        "anisotropy": top.anisotropy,
+        "lambda1_by_power_iteration": float(check.values[0]),
+        "training_accuracy": scores.accuracy,
+        "images": len(rows),
+        "vectors": top.vectors[:, :2],
+    }
+
+
+def plane(subject: Subject, images: int, track: Track, top: Numbers) -> Numbers:
+    """The loss around the weights, along the first two eigenvectors."""
+    f, w = subject.world.f, subject.w
+    rows = stratified(subject.train.y, images, f.classes, "training")
+    given, steps = batches(subject, subject.train, rows), axis()
+    with track("loss landscape", len(steps) ** 2, "points") as advance:
+        losses = landscape(f, w, given, top["vectors"], steps, advance)
+    return {"steps": steps.tolist(), "loss": losses.tolist(), "centre": mean_loss(f, w, given)}
+
+
+def _compared(subject: Subject, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Real features and labels, anchors' features and classes, by the model sent in round t."""
+    sent, test = subject.sent[t], subject.world.test
+    n = min(PER_CLASS * subject.world.f.classes, len(test.y))
+    rows = stratified(test.y, n, subject.world.f.classes, "test")
+    real = features(subject, sent.w, batches(subject, test, rows))
+    with torch.no_grad():
+        anchors = subject.world.f(sent.w, sent.anchors.x).features  # one batch of anchors
+    return real.numpy(), test.y[rows].numpy(), anchors.numpy(), sent.anchors.c.numpy()
+
+
+def tsne(subject: Subject, images: int, track: Track) -> Numbers:
+    """Anchors and real features in a plane, early and late."""
+    found = {}
+    for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
+        real, labels, anchors, of = _compared(subject, t)
+        points, stars = embedding.tsne(real, anchors)
+        found[when] = {
+            "round": t,
+            "real": np.round(points, 2).tolist(),
+            "class": labels.tolist(),
+            "anchors": np.round(stars, 2).tolist(),
+            "anchor_class": of.tolist(),
+        }
+    return found
+
+
+def pca(subject: Subject, images: int, track: Track) -> Numbers:
+    """How anchors go with the centres of real classes, in three dimensions and in all."""
+    found, classes = {}, subject.world.f.classes
+    for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
+        real, labels, anchors, of = _compared(subject, t)
+        centres3, anchors3 = embedding.components(real, labels, anchors, classes)
+        three = embedding.align(anchors3, of, centres3)
+        every = embedding.align(anchors, of, embedding.centres(real, labels, classes))
+        found[when] = {
+            "round": t,
+            "centres": centres3.tolist(),
+            "anchors": anchors3.tolist(),
+            **{f"{name}_3": value for name, value in _plain(three).items()},
+            **_plain(every),
+        }
+    return found
+
+
+def psnr(subject: Subject, images: int, track: Track) -> Numbers:
+    """How like the last anchors are to single images, and whether they tell who was trained on."""
+    sent = subject.sent[max(subject.sent)]
+    plain, rng = subject.world.transform.plain, np.random.default_rng(0)
+    anchors = subject.pixels(sent.anchors.x).numpy()
+    likeness, pictures = [], []
+    for anchor, c in zip(anchors, sent.anchors.c.tolist(), strict=True):
+        rows = torch.nonzero(subject.train.y == c).flatten()
+        real = subject.pixels(plain(subject.train.x[rows])).numpy()
+        likeness.append(privacy.likeness(anchor, real, rng))
+        nearest = real[privacy.mean_square(anchor[None], real)[0].argmin()]
+        pictures.append((anchor, nearest))
+    means = {
+        name: fmean(getattr(one, name) for one in likeness) for name in privacy.Likeness._fields
+    }
+    return {
+        "round": max(subject.sent),
+        **means,
+        "by_anchor": [one._asdict() for one in likeness],
+        "anchor_class": sent.anchors.c.tolist(),
+        "pictures": pictures,
+    }
+
+
+def membership(subject: Subject, images: int, track: Track) -> Numbers:
+    """Whether training images are nearer to their class's anchor than unseen ones; AUC 0.5: no."""
+    sent = subject.sent[max(subject.sent)]
+    f, train, test = subject.world.f, subject.train, subject.world.test
+    per_class = min(torch.bincount(y, minlength=f.classes).min() for y in (train.y, test.y))
+    n = min(PER_CLASS, int(per_class)) * f.classes
+    scores: dict[str, list[np.ndarray]] = {"pixels": [], "features": [], "loss": []}
+    first = {int(c): i for i, c in reversed(list(enumerate(sent.anchors.c.tolist())))}
+    with torch.no_grad():
+        of_anchor = f(sent.w, sent.anchors.x).features
+    for examples, what in ((train, "training"), (test, "test")):
+        rows = stratified(examples.y, n, f.classes, what)
+        given = batches(subject, examples, rows)
+        x, y = torch.cat([b.x for b in given]), torch.cat([b.y for b in given])
+        own = torch.tensor([first[int(c)] for c in y])
+        with torch.no_grad():
+            far = features(subject, sent.w, given) - of_anchor[own]
+            losses = [
+                F.cross_entropy(f(subject.w, a).logits, b, reduction="none") for a, b in given
+            ]
+        scores["pixels"].append(-(x - sent.anchors.x[own]).flatten(1).norm(dim=1).numpy())
+        scores["features"].append(-far.norm(dim=1).numpy())
+        scores["loss"].append(-torch.cat(losses).numpy())
+    return {"images": n} | {
+        name: privacy.auc(members, strangers)._asdict()
+        for name, (members, strangers) in scores.items()
+    }
+
+
+def _plain(alignment: embedding.Alignment) -> Numbers:
+    return {**alignment._asdict(), "pearson": alignment.pearson.round(4).tolist()}
+
+
+ANALYSES: dict[str, Callable[..., Numbers]] = {
+    "heatmap": heatmap,
+    "forgetting": forgetting,
+    "hessian": spectrum,
+    "landscape": plane,
+    "tsne": tsne,
+    "pca": pca,
+    "psnr": psnr,
+    "membership": membership,
+}

@@ -1,0 +1,108 @@
+"""A finished run, loaded to be looked into."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedadb.algorithms.fedadb import Sent
+from fedadb.core.data import Batch, Examples
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.files import EXPERIMENT, MODEL
+from fedadb.core.packing import unpack
+from fedadb.core.stream import Stream
+from fedadb.core.track import Track, unseen
+from fedadb.core.vector import Vector
+from fedadb.engine.tensorfile import read_tensors
+from fedadb.experiment import config
+from fedadb.experiment.build import World, build
+from fedadb.experiment.config import Experiment
+
+
+@dataclass(frozen=True)
+class Subject:
+    directory: Path
+    experiment: Experiment
+    world: World
+    w: Vector  # the deployed weights
+
+    @property
+    def train(self) -> Examples:
+        """The rows of all clients."""
+        return self.world.shards[0].examples
+
+    @cached_property
+    def sent(self) -> dict[int, Sent]:
+        """What was sent in the rounds whose anchors were kept, by round."""
+        if not hasattr(self.experiment.algorithm, "keep_anchors"):
+            name = self.experiment.table()["algorithm"]["name"]
+            raise BadInput(f"{self.directory}: {name} has no anchors; FedADB has")
+        found = {}
+        for path in sorted(self.directory.glob("sent-*.safetensors")):
+            tensors, _ = read_tensors(path, "delete it to do without it")
+            found[int(path.stem[5:])] = unpack(Sent, tensors, self.world.f.layout)
+        if not found:
+            raise BadInput(
+                f"{self.directory} kept no anchors: run it with algorithm.keep_anchors = 'auto' or "
+                "the rounds to keep, such as [1, 50]"
+            )
+        return found
+
+    def early_and_late(self) -> tuple[int, int]:
+        """T1, the kept round next to a twentieth of all, and T2, the last one."""
+        rounds = sorted(self.sent)
+        if len(rounds) < 2:
+            raise BadInput(
+                f"{self.directory} kept the anchors of one round, and two are compared: "
+                "algorithm.keep_anchors says which are kept"
+            )
+        twentieth = self.experiment.rounds / 20
+        return min(rounds[:-1], key=lambda t: abs(t - twentieth)), rounds[-1]
+
+    def pixels(self, x: Tensor) -> Tensor:
+        """Normalised inputs as values in [0, 1]."""
+        domain = self.world.f.domain
+        return ((x - domain.low) / (domain.high - domain.low)).clamp(0, 1)
+
+
+def load(directory: Path, track: Track = unseen) -> Subject:
+    if not (directory / EXPERIMENT).exists():
+        raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
+    if not (directory / MODEL).exists():
+        raise BadInput(f"{directory} is not finished: there is no {MODEL} yet; run it to its end")
+    e = Experiment.read(config.load(directory / EXPERIMENT))
+    world = build(e, track)
+    tensors, _ = read_tensors(directory / MODEL, "delete it, and the same command makes it anew")
+    layout = world.f.layout
+    w = unpack(Vector, {name: tensors[name] for name in layout.names if name in tensors}, layout)
+    if not w.flat.isfinite().all():
+        raise Fault(f"{directory / MODEL} has weights that are not finite: the run diverged")
+    return Subject(directory, e, world, w)
+
+
+def stratified(labels: Tensor, n: int, classes: int, what: str) -> Tensor:
+    """N rows or so, as many of each class as there are of the rarest, in a fixed mixed order."""
+    if n > len(labels):
+        raise BadInput(f"--images {n}: there are {len(labels)} {what} images")
+    per_class = -(-n // classes)
+    chosen = []
+    for c in range(classes):
+        rows = torch.nonzero(labels == c).flatten()
+        order = torch.randperm(len(rows), generator=Stream(0).at("stratified", c).generator())
+        chosen.append(rows[order[:per_class]])
+    rows = torch.cat(chosen)
+    return rows[torch.randperm(len(rows), generator=Stream(0).at("mixed").generator())]
+
+
+def batches(subject: Subject, examples: Examples, rows: Tensor) -> list[Batch]:
+    """The rows in batches of the run's own size, as they are: not augmented."""
+    plain = subject.world.transform.plain
+    size = subject.experiment.local.batch_size
+    return [Batch(plain(examples.x[part]), examples.y[part]) for part in torch.split(rows, size)]
+
+
+@torch.no_grad()
+def features(subject: Subject, w: Vector, given: list[Batch]) -> Tensor:
+    return torch.cat([subject.world.f(w, batch.x).features for batch in given])

@@ -1,0 +1,79 @@
+"""The command that looks into finished runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedadb.cli.terminal import complain, out, tell, track
+from fedadb.core.errors import BadInput
+from fedadb.core.files import ANALYSIS
+
+NAMES = (
+    "heatmap", "forgetting", "hessian", "landscape", "tsne", "pca", "psnr", "membership",
+)  # fmt: skip
+
+
+def analyse(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN... [NAME...]", help=f"Runs; then any of {', '.join(NAMES)}."),
+    ],
+    images: Annotated[
+        int, typer.Option(min=1, help="Training images for the curvature and the landscape.")
+    ] = 2000,
+    directory: Annotated[
+        Path | None, typer.Option("--out", help="By default analysis/ in the first run.")
+    ] = None,
+) -> None:
+    """See what models kept, how flat they sit and what anchors tell: figures and numbers.
+
+    Without names it is all of them. Several runs are shown side by side, on one scale.
+    """
+    from fedadb.analysis.subject import load
+    from fedadb.analysis.write import analyse as write
+    from fedadb.analysis.write import has_anchors
+
+    places = [Path(word) for word in words if word not in NAMES]
+    names = [word for word in words if word in NAMES]
+    if not places:
+        raise BadInput(f"analyse {' '.join(words)}: name a run's directory as well")
+    for place in places:
+        if not place.is_dir():
+            raise BadInput(f"{place} is no directory of a run and no analysis ({', '.join(NAMES)})")
+    subjects = [load(place, track) for place in places]
+    if not names:
+        names = list(NAMES)
+        if not any(map(has_anchors, subjects)):
+            complain("no run has anchors: tsne, pca, psnr and membership are left out")
+            names = names[:4]
+    place = directory or places[0] / ANALYSIS
+    found = write(subjects, names, place, images, track)
+    out.print(_table(found))
+    tell(f"Figures and numbers: {place}")
+
+
+def _table(found: "dict[str, dict[str, dict[str, object]]]") -> object:
+    """The numbers that stand for themselves, a row each."""
+    from rich import box
+    from rich.table import Table
+
+    runs = list(dict.fromkeys(run for of in found.values() for run in of))
+    table = Table("", *runs, box=box.SIMPLE)
+    for analysis, of in found.items():
+        keys = dict.fromkeys(key for numbers in of.values() for key in _numbers(numbers))
+        for key in keys:
+            values = [_numbers(of.get(run, {})).get(key) for run in runs]
+            told = ["--" if v is None else f"{v:.4g}" for v in values]
+            table.add_row(f"{analysis}: {key.replace('_', ' ')}", *told)
+    return table
+
+
+def _numbers(numbers: "dict[str, object]", path: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, value in numbers.items():
+        if isinstance(value, dict):
+            found |= _numbers(value, f"{path}{key} ")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[path + key] = float(value)
+    return found

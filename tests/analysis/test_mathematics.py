@@ -1,0 +1,133 @@
+"""Each analysis where the answer is known."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedadb.algorithms.fedadb import FedADB
+from fedadb.analysis import embedding, privacy
+from fedadb.analysis.hessian import Spectrum, hessian, lanczos, mean_loss, power_iteration, used
+from fedadb.analysis.landscape import axis, landscape
+from fedadb.core.data import Batch
+from fedadb.core.model import Model
+from fedadb.core.vector import Vector
+from tests.conftest import toy_shard
+from tests.test_every_algorithm import model
+
+METHODS = (lanczos, power_iteration)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_eigenvalues_of_a_known_quadratic(method: Callable[..., Spectrum]) -> None:
+    """x'Ax/2 has the Hessian A; one of its largest is negative, and keeps its sign."""
+    values = np.array([5.0, -4.0, 3.0, 2.0, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0])
+    basis, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((10, 10)))
+    a = basis @ np.diag(values) @ basis.T
+    found = method(lambda v: a @ v.reshape(-1), 10)
+    assert found.values == pytest.approx(values[:5], rel=0.01)
+    assert found.vectors.T @ found.vectors == pytest.approx(np.eye(5), abs=1e-3)
+    assert found.anisotropy == pytest.approx(5, rel=0.01)
+
+
+def toy() -> tuple[Model, Vector, list[Batch]]:
+    f, data = model(FedADB()), toy_shard(40)
+    x = data.transform.plain(data.examples.x)
+    batches = [Batch(x[:25], data.examples.y[:25]), Batch(x[25:], data.examples.y[25:])]
+    return f, f.weights(), batches
+
+
+def test_products_are_those_of_the_whole_hessian() -> None:
+    """Beside the Hessian that autograd makes entry by entry, without the unused head."""
+    f, w, batches = toy()
+    free = used(f, w)
+    assert 0 < int((~free).sum()) == w["heads.L.weight"].numel() + w["heads.L.bias"].numel()
+
+    def loss(part: torch.Tensor) -> torch.Tensor:
+        flat = w.flat.clone()
+        at = flat.masked_scatter(free, part)
+        x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        return F.cross_entropy(f(Vector(at, w.layout), x).logits, y)
+
+    whole = torch.func.hessian(loss)(w.flat[free]).numpy()
+    product = hessian(f, w, batches)
+    v = np.random.default_rng(0).standard_normal(len(whole))
+    assert product(v) == pytest.approx(whole @ v, rel=1e-3, abs=1e-5)
+    by_lanczos, by_power = (method(product, len(whole)) for method in METHODS)
+    exact = np.linalg.eigvalsh(whole.astype(np.float64))
+    assert by_lanczos.values == pytest.approx(exact[np.argsort(-np.abs(exact))][:5], rel=0.01)
+    assert by_power.values[0] == pytest.approx(by_lanczos.values[0], rel=0.01)
+
+
+def test_the_centre_of_the_landscape_is_the_loss_and_its_bend_the_eigenvalue() -> None:
+    f, w, batches = toy()
+    top = lanczos(hessian(f, w, batches), int(used(f, w).sum()))
+    assert axis()[10] == 0
+    assert (axis()[0], axis()[-1], len(axis())) == (-0.5, 0.5, 21)
+    steps = axis(0.02, 3)
+    losses = landscape(f, w, batches, top.vectors[:, :2], steps)
+    assert losses[1, 1] == mean_loss(f, w, batches)
+    bend = (losses[2, 1] - 2 * losses[1, 1] + losses[0, 1]) / 0.02**2
+    assert bend == pytest.approx(top.values[0], rel=0.05)
+
+
+def test_embeddings_are_the_same_each_time() -> None:
+    rng = np.random.default_rng(0)
+    real, anchors = rng.standard_normal((60, 20)), rng.standard_normal((3, 20))
+    for once, again in zip(
+        embedding.tsne(real, anchors), embedding.tsne(real, anchors), strict=True
+    ):
+        assert np.array_equal(once, again)
+    labels = np.arange(60) % 3
+    for once, again in zip(
+        embedding.components(real, labels, anchors, 3),
+        embedding.components(real, labels, anchors, 3),
+        strict=True,
+    ):
+        assert np.array_equal(once, again)
+
+
+def test_pearson_of_what_is_the_same_is_one() -> None:
+    middle = np.random.default_rng(0).standard_normal((4, 9))
+    found = embedding.align(middle, np.arange(4), middle)
+    assert np.diag(found.pearson) == pytest.approx(1)
+    assert found.diagonal == pytest.approx(1)
+    assert found.nearest == 1
+    assert found.off_diagonal < 0.9
+    turned = embedding.align(-middle, np.arange(4), middle)
+    assert turned.diagonal == pytest.approx(-1)
+    assert found.pearson == pytest.approx(np.corrcoef(middle))
+
+
+def test_psnr_by_hand() -> None:
+    black, white = np.zeros((1, 1, 4, 4)), np.ones((1, 1, 4, 4))
+    assert privacy.psnr(privacy.mean_square(black, black + 0.1))[0, 0] == pytest.approx(20)
+    assert privacy.psnr(privacy.mean_square(black, white))[0, 0] == 0
+    assert math.isinf(privacy.psnr(privacy.mean_square(black, black))[0, 0])
+    rng = np.random.default_rng(0)
+    noise = privacy.mean_square(rng.random((1, 1, 200, 200)), rng.random((1, 1, 200, 200)))
+    assert privacy.psnr(noise)[0, 0] == pytest.approx(7.78, abs=0.05)
+
+
+def test_likeness_takes_the_nearest() -> None:
+    anchor = np.zeros((1, 4, 4))
+    images = np.stack([anchor + 0.1, anchor + 1.0])
+    found = privacy.likeness(anchor, images, np.random.default_rng(0))
+    assert found.nearest == pytest.approx(20)
+    assert found.mean == pytest.approx(10)
+    assert found.class_mean == pytest.approx(-20 * math.log10(0.55))
+    assert found.real_nearest == pytest.approx(-20 * math.log10(0.9))
+
+
+def test_auc() -> None:
+    rng = np.random.default_rng(0)
+    same = privacy.auc(rng.standard_normal(2000), rng.standard_normal(2000))
+    assert same.value == pytest.approx(0.5, abs=0.03)
+    assert same.low < 0.5 < same.high
+    assert same.high - same.low == pytest.approx(0.036, abs=0.004)
+    apart = privacy.auc(np.arange(10) + 100.0, np.arange(10) + 0.0)
+    assert apart == (1, 1, 1)
+    assert privacy.auc(np.array([1.0, 3.0]), np.array([2.0, 2.0])).value == 0.5
