@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import AtOnce, Exam, evaluate, mixing
+from fedadb.engine.evaluate import AtOnce, Exam, evaluate, in_and_out, mixing
 from tests.conftest import toy_model, toy_shard
 
 
@@ -51,3 +51,9 @@ def test_evaluation_does_not_augment() -> None:
     assert evaluate(f, w, data.examples, rough, 8) == evaluate(
         f, w, data.examples, data.transform, 8
     )
+
+
+def test_what_is_known_of_own_classes_and_of_others_by_hand() -> None:
+    """P = (3/4, 1/4, 0): .75 · .8 + .25 · .4 = .7; (.25 · .8 + .75 · .4 + 1 · .1) / 2 = .3."""
+    assert in_and_out([0.8, 0.4, 0.1], [3, 1, 0]) == pytest.approx((0.7, 0.3))
+    assert in_and_out([0.8, 0.4, math.nan], [3, 1, 0]) == pytest.approx((0.7, 0.25))

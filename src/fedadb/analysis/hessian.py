@@ -78,7 +78,7 @@ def lanczos(product: Product, n: int, k: int = 5, seed: int = 0) -> Spectrum:
 
 
 def power_iteration(
-    product: Product, n: int, k: int = 5, seed: int = 0, tolerance: float = 1e-3, most: int = 100
+    product: Product, n: int, k: int = 5, seed: int = 0, tolerance: float = 1e-4, most: int = 200
 ) -> Spectrum:
     """The same by repeated products, each vector kept apart from those found before."""
     rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedadb.analysis import embedding, privacy
 from fedadb.analysis.hessian import hessian, lanczos, mean_loss, power_iteration, used
@@ -17,17 +18,18 @@ from fedadb.engine import record
 from fedadb.engine.evaluate import evaluate
 from fedadb.report.statistics import forgetting as final_forgetting
 
+IMAGES = 2000  # training images whose loss is looked at
 PER_CLASS = 200  # real images of each class, where features are compared
 Numbers = dict[str, Any]
 
 
-def heatmap(subject: Subject, images: int, track: Track) -> Numbers:
+def heatmap(subject: Subject, images: int | None, track: Track) -> Numbers:
     """Class accuracy over rounds."""
     rounds = record.read(subject.directory / "rounds.jsonl")
     return {"class_accuracy": [r["class_accuracy"] for r in rounds]}
 
 
-def forgetting(subject: Subject, images: int, track: Track) -> Numbers:
+def forgetting(subject: Subject, images: int | None, track: Track) -> Numbers:
     """F up to each round, of each class in the end, and what clients know before the mean."""
     rounds = record.read(subject.directory / "rounds.jsonl")
     known = [r["class_accuracy"] for r in rounds]
@@ -43,10 +45,10 @@ def forgetting(subject: Subject, images: int, track: Track) -> Numbers:
     return found
 
 
-def spectrum(subject: Subject, images: int, track: Track) -> Numbers:
+def spectrum(subject: Subject, images: int | None, track: Track) -> Numbers:
     """λ₁ to λ₅ of the training loss, and the accuracy on the same images."""
     f, w = subject.world.f, subject.w
-    rows = stratified(subject.train.y, images, f.classes, "training")
+    rows = _looked_at(subject, images)
     given = batches(subject, subject.train, rows)
     n = int(used(f, w).sum())
     with track("Hessian products", 60, "products") as advance:
@@ -71,10 +73,16 @@ def spectrum(subject: Subject, images: int, track: Track) -> Numbers:
     }
 
 
-def plane(subject: Subject, images: int, track: Track, top: Numbers) -> Numbers:
+def _looked_at(subject: Subject, images: int | None) -> Tensor:
+    """So many training rows; 2 000, if there are as many, unless it is said."""
+    n = images or min(IMAGES, len(subject.train.y))
+    return stratified(subject.train.y, n, subject.world.f.classes, "training")
+
+
+def plane(subject: Subject, images: int | None, track: Track, top: Numbers) -> Numbers:
     """The loss around the weights, along the first two eigenvectors."""
     f, w = subject.world.f, subject.w
-    rows = stratified(subject.train.y, images, f.classes, "training")
+    rows = _looked_at(subject, images)
     given, steps = batches(subject, subject.train, rows), axis()
     with track("loss landscape", len(steps) ** 2, "points") as advance:
         losses = landscape(f, w, given, top["vectors"], steps, advance)
@@ -92,7 +100,7 @@ def _compared(subject: Subject, t: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return real.numpy(), test.y[rows].numpy(), anchors.numpy(), sent.anchors.c.numpy()
 
 
-def tsne(subject: Subject, images: int, track: Track) -> Numbers:
+def tsne(subject: Subject, images: int | None, track: Track) -> Numbers:
     """Anchors and real features in a plane, early and late."""
     found = {}
     for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
@@ -108,7 +116,7 @@ def tsne(subject: Subject, images: int, track: Track) -> Numbers:
     return found
 
 
-def pca(subject: Subject, images: int, track: Track) -> Numbers:
+def pca(subject: Subject, images: int | None, track: Track) -> Numbers:
     """How anchors go with the centres of real classes, in three dimensions and in all."""
     found, classes = {}, subject.world.f.classes
     for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
@@ -126,7 +134,7 @@ def pca(subject: Subject, images: int, track: Track) -> Numbers:
     return found
 
 
-def psnr(subject: Subject, images: int, track: Track) -> Numbers:
+def psnr(subject: Subject, images: int | None, track: Track) -> Numbers:
     """How like the last anchors are to single images, and whether they tell who was trained on."""
     sent = subject.sent[max(subject.sent)]
     plain, rng = subject.world.transform.plain, np.random.default_rng(0)
@@ -150,7 +158,7 @@ def psnr(subject: Subject, images: int, track: Track) -> Numbers:
     }
 
 
-def membership(subject: Subject, images: int, track: Track) -> Numbers:
+def membership(subject: Subject, images: int | None, track: Track) -> Numbers:
     """Whether training images are nearer to their class's anchor than unseen ones; AUC 0.5: no."""
     sent = subject.sent[max(subject.sent)]
     f, train, test = subject.world.f, subject.train, subject.world.test

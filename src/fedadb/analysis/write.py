@@ -23,7 +23,7 @@ def analyse(
     subjects: Sequence[Subject],
     names: Sequence[str],
     out: Path,
-    images: int = 2000,
+    images: int | None = None,
     track: Track = unseen,
 ) -> dict[str, dict[str, Numbers]]:
     """What the analyses find, by analysis and run; `out` has it as files.

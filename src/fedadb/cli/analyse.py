@@ -20,8 +20,11 @@ def analyse(
         typer.Argument(metavar="RUN... [NAME...]", help=f"Runs; then any of {', '.join(NAMES)}."),
     ],
     images: Annotated[
-        int, typer.Option(min=1, help="Training images for the curvature and the landscape.")
-    ] = 2000,
+        int | None,
+        typer.Option(
+            min=1, help="Training images for the curvature and the landscape, by default 2000."
+        ),
+    ] = None,
     directory: Annotated[
         Path | None, typer.Option("--out", help="By default analysis/ in the first run.")
     ] = None,
@@ -49,11 +52,11 @@ def analyse(
             names = names[:4]
     place = directory or places[0] / ANALYSIS
     found = write(subjects, names, place, images, track)
-    out.print(_table(found))
+    show_numbers(found)
     tell(f"Figures and numbers: {place}")
 
 
-def _table(found: "dict[str, dict[str, dict[str, object]]]") -> object:
+def show_numbers(found: "dict[str, dict[str, dict[str, object]]]") -> None:
     """The numbers that stand for themselves, a row each."""
     from rich import box
     from rich.table import Table
@@ -66,7 +69,7 @@ def _table(found: "dict[str, dict[str, dict[str, object]]]") -> object:
             values = [_numbers(of.get(run, {})).get(key) for run in runs]
             told = ["--" if v is None else f"{v:.4g}" for v in values]
             table.add_row(f"{analysis}: {key.replace('_', ' ')}", *told)
-    return table
+    out.print(table)
 
 
 def _numbers(numbers: "dict[str, object]", path: str = "") -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,9 +52,17 @@ def train(
 
 
 def train_all(
-    experiments: "Sequence[Experiment]", place: Path, report: Path, title: str, tensorboard: bool
+    experiments: "Sequence[Experiment]",
+    place: Path,
+    report: Path,
+    title: str,
+    tensorboard: bool,
+    then: Callable[[list[Path]], None] = lambda done: None,
 ) -> None:
-    """Run all of them in one directory, and report on them; one that fails stops no other."""
+    """Run all of them in one directory, and report on them; one that fails stops no other.
+
+    `then` is for what else is to be done with the runs that ended well.
+    """
     from fedadb.experiment.directory import run_name
     from fedadb.experiment.run import done_rounds
     from fedadb.progress import Together, bar
@@ -87,6 +95,7 @@ def train_all(
     if done:
         show(done, title, report)
         tell(f"Results: {place}")
+        then(done)
     if failed:
         runs = sum(map(len, failed.values()))
         complain(f"{runs} of {len(experiments)} runs failed; the same command tries them again")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedadb.cli.analyse import show_numbers
 from fedadb.cli.many import train_all
 from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, track
 from fedadb.core.errors import BadInput
@@ -56,7 +57,12 @@ def reproduce(
         return
     short = "" if scale == 1 else f", {scale:g} of the paper's rounds"
     report = place / ("report" if directory is None else f"report-{path.stem}")
-    train_all(experiments, place, report, f"{study.title}{short}", tensorboard)
+
+    def then(done: list[Path]) -> None:
+        if study.analyses:
+            look_into(done, study.analyses, report)
+
+    train_all(experiments, place, report, f"{study.title}{short}", tensorboard, then)
 
 
 def find(name: str) -> Path:
@@ -68,6 +74,19 @@ def find(name: str) -> Path:
     if name not in known:
         raise BadInput(f"reproduce {name}: is not known; there is {', '.join(known)}")
     return known[name]
+
+
+def look_into(runs: Sequence[Path], names: Sequence[str], report: Path) -> None:
+    """The analyses of a study, of the runs on each dataset side by side."""
+    from fedadb.analysis.subject import load
+    from fedadb.analysis.write import analyse
+
+    subjects = [load(run, track) for run in runs]
+    for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
+        those = [subject for subject in subjects if subject.experiment.dataset == dataset]
+        place = report / f"analysis-{dataset.rpartition('/')[2]}"
+        show_numbers(analyse(those, names, place, track=track))
+        tell(f"Figures and numbers: {place}")
 
 
 def plan(experiments: "Sequence[Experiment]", place: Path) -> None:

@@ -1,6 +1,7 @@
 """A study: many experiments that belong together, such as a table of the paper.
 
     title = "…"
+    analyse = ["hessian"]        # if its runs are to be looked into as well
     [experiment]                 # what all have in common
     [vary]                       # what all grids vary: setting = [values]
     seed = [0, 1, 2]
@@ -24,8 +25,14 @@ from fedadb.experiment.config import Experiment
 from fedadb.experiment.directory import run_name
 from fedadb.experiment.presets import NAMED, SCENARIOS, flat, merge, nested
 
-KINDS = {"title": str, "experiment": dict, "vary": dict, "grid": list}
-WRITTEN = {"title": "text", "experiment": "a table", "vary": "a table", "grid": "[[grid]] tables"}
+KINDS = {"title": str, "analyse": list, "experiment": dict, "vary": dict, "grid": list}
+WRITTEN = {
+    "title": "text",
+    "analyse": "a list of analyses",
+    "experiment": "a table",
+    "vary": "a table",
+    "grid": "[[grid]] tables",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Case:
 class Study:
     title: str
     cases: Sequence[Case]
+    analyses: Sequence[str] = ()  # of its runs, when they are done
 
 
 def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> Study:
@@ -72,7 +80,7 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
                 given = config.override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
             cases.setdefault(run_name(experiment), Case(experiment))
-    return Study(table.get("title", path.stem), list(cases.values()))
+    return Study(table.get("title", path.stem), list(cases.values()), table.get("analyse", ()))
 
 
 def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]:
