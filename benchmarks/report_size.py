@@ -52,7 +52,7 @@ def main() -> None:
                 for seed in range(3):
                     make(place, name, scenario, seed, rng)
         began = time.perf_counter()
-        runs, _ = read_all([place])
+        runs = read_all([place]).runs
         page = write_report(arrange(runs), "66 runs", place / "report")
         seconds = time.perf_counter() - began
         size = page.stat().st_size / 1e6

@@ -148,7 +148,7 @@ def test_a_study_in_part_and_in_short(
     words = ["reproduce", str(study), "--only", "seed=1", "--scale", "0.05", "--out", str(out)]
     code, shown, err = invoke(*words, "--dry-run", monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (0, "")
-    assert "2 runs, about 0:00:" in shown
+    assert "Runs: 2, about 0:00:" in shown
     assert not out.exists()
     code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (0, "")
@@ -156,6 +156,7 @@ def test_a_study_in_part_and_in_short(
     assert "Mine, 0.05 of the paper's rounds" in (out / "report-mine" / "index.html").read_text()
     code, shown, _ = invoke(*words, "--dry-run", monkeypatch=monkeypatch, capsys=capsys)
     assert shown.count("done") == 3  # the column's name, and both runs
+    assert "nothing left that can run" in shown
     code, _, err = invoke(*words[:2], "--scale", "0", monkeypatch=monkeypatch, capsys=capsys)
     assert (code, "--scale 0: must be above 0" in err) == (2, True)
 

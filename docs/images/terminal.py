@@ -31,7 +31,9 @@ for experiment in experiments:
         status=describe(rounds, experiment.rounds),
     )
 screen.print(progress.get_renderable())
-screen.print(shown(summary(arrange([read(PLACE / run_name(e)) for e in experiments]))))
+board = arrange([read(PLACE / run_name(e)) for e in experiments])
+screen.print(*shown(summary(board), screen.width))
+screen.print("One seed.\n", highlight=False)
 screen.print(f"Results: {PLACE}\nPage: {PLACE}/report/index.html", highlight=False)
 
 svg = screen.export_svg(title="make run")

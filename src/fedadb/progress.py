@@ -1,6 +1,6 @@
 """What one sees of federations: before they train, while they do, and when they have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean, mean, median
 
@@ -13,6 +13,9 @@ from rich.table import Table
 from fedadb.engine.record import Record
 from fedadb.experiment.run import Run
 from fedadb.report import formats
+
+NARROW = 100  # columns of a terminal on which a summary loses the first of these
+SPARED = ("last 10", "rounds", "s/round")
 
 
 def follow(
@@ -102,13 +105,18 @@ def describe(done: list[Record], total: int) -> str:
     return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
 
 
-def shown(table: formats.Table) -> Table:
-    """A report's table on the terminal, without a first column that says the same in each row."""
-    same = len({row[0].text for row in table.rows}) == 1
-    made = Table(*table.header[same:], box=box.SIMPLE, caption=" ".join(table.notes))
-    for row in table.rows:
-        made.add_row(*(escape(entry.text) for entry in row[same:]))
-    return made
+def shown(table: formats.Table, width: int) -> Iterator[Table]:
+    """A report's table on the terminal: one for each setting, with what fits."""
+    narrow = width < NARROW
+    kept = [i for i, name in enumerate(table.header) if i and not (narrow and name in SPARED)]
+    for setting in dict.fromkeys(row[0].text for row in table.rows):
+        made = Table(box=box.SIMPLE, title=escape(setting), title_justify="left")
+        for i in kept:
+            made.add_column(table.header[i], no_wrap=True)
+        for row in table.rows:
+            if row[0].text == setting:
+                made.add_row(*(escape(row[i].text) for i in kept))
+        yield made
 
 
 def holdings(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[Table, Table]:

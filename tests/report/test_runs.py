@@ -14,7 +14,7 @@ from tests.report.made import make_run
 def test_runs_are_found_wherever_they_are_below(tmp_path: Path) -> None:
     make_run(tmp_path / "a" / "b", [0.1, 0.2])
     make_run(tmp_path / "c", [0.3], seed=1)
-    runs, notes = read_all([tmp_path, tmp_path / "c"])  # the second is there once all the same
+    runs, notes, _ = read_all([tmp_path, tmp_path / "c"])  # the second is there once all the same
     assert [run.accuracy for run in runs] == [[0.1, 0.2], [0.3]]
     assert notes == []
 
@@ -23,7 +23,7 @@ def test_a_half_written_line_is_not_counted_and_told(tmp_path: Path) -> None:
     run = make_run(tmp_path, [0.1, 0.2])
     with (run / "rounds.jsonl").open("a") as file:
         file.write('{"round": 3, "accu')
-    runs, notes = read_all([tmp_path])
+    runs, notes, _ = read_all([tmp_path])
     assert runs[0].accuracy == [0.1, 0.2]
     assert notes == [f"{run / 'rounds.jsonl'}: its last line is not whole"]
 
@@ -32,7 +32,7 @@ def test_a_run_without_rounds_is_left_out_and_told(tmp_path: Path) -> None:
     make_run(tmp_path, [0.1])
     empty = make_run(tmp_path, [0.1], seed=1)
     (empty / "rounds.jsonl").unlink()
-    runs, notes = read_all([tmp_path])
+    runs, notes, _ = read_all([tmp_path])
     assert len(runs) == 1
     assert notes == [f"{empty}: left out, no round is done yet"]
     with pytest.raises(BadInput, match="no run there has done a round yet"):
@@ -68,6 +68,18 @@ def test_damaged_files_are_told(tmp_path: Path, name: str, text: str, message: s
     (run / name).write_text(text)
     with pytest.raises(Fault, match=message):
         read(run)
+
+
+def test_a_run_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.5, 0.5, 0.5])
+    bad = make_run(tmp_path, [0.5, 0.5, 0.5], seed=1)
+    lines = (bad / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (bad / "rounds.jsonl").write_text("".join([lines[0], "{nonsense\n", lines[2]]))
+    runs, _, damaged = read_all([tmp_path])
+    assert len(runs) == 1
+    assert f"{bad / 'rounds.jsonl'} is damaged: line 2" in damaged[0]
+    with pytest.raises(Fault, match="line 2"):
+        read_all([bad])
 
 
 def test_settings_that_differ_are_never_one_column(tmp_path: Path) -> None:
@@ -110,13 +122,19 @@ def test_what_changes_nothing_is_no_setting(tmp_path: Path) -> None:
     assert len(arrange(read_all([tmp_path])[0]).at) == 1
 
 
-def test_a_seed_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", [0.5])
-    make_run(tmp_path / "b", [0.6])
+def test_an_experiment_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.5, 0.6])
+    short = make_run(tmp_path / "b", [0.5, 0.6])
+    lines = (short / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (short / "rounds.jsonl").write_text(lines[0])
+    runs, notes, _ = read_all([tmp_path])
+    assert [len(run.rounds) for run in runs] == [2]
+    assert "are the same experiment: counted once" in notes[0]
+    both = [read(directory) for directory in find([tmp_path])]
     with pytest.raises(
         BadInput, match=r"FedADB on digits with seed 0 is there twice: .*a.* and .*b"
     ):
-        arrange(read_all([tmp_path])[0])
+        arrange(both)
 
 
 def test_rounds_are_plain_json(tmp_path: Path) -> None:

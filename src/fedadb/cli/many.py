@@ -110,7 +110,10 @@ def show(directories: "Sequence[Path]", title: str, report: Path | None) -> None
     from fedadb.report.tables import summary
 
     board = arrange([read(directory) for directory in directories])
-    out.print(shown(summary(board)))
+    table = summary(board)
+    for part in shown(table, out.width):
+        out.print(part)
+    tell(" ".join(table.notes))
     if report:
         from fedadb.report.write import write_report
 

@@ -23,14 +23,16 @@ def report(
     from fedadb.report.runs import read_all
     from fedadb.report.write import write_report
 
-    runs, notes = read_all(places)
-    for note in notes:
+    runs, notes, damaged = read_all(places)
+    for note in [*notes, *damaged]:
         complain(note)
     out = directory or places[0] / "report"
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {out}: is a file, and must be a directory")
     page = write_report(arrange(runs), _title(places), out)
-    tell(f"{len(runs)} runs. Tables and figures: {out}\nPage: {page}")
+    tell(f"Runs: {len(runs)}\nTables and figures: {out}\nPage: {page}")
+    if damaged:
+        raise typer.Exit(1)
 
 
 def watch(

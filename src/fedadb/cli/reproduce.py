@@ -20,7 +20,11 @@ STUDIES = Path(__file__).parent.parent / "studies"
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="table1, convergence, ablation, …, or a study's own TOML file.")
+        str,
+        typer.Argument(
+            help="table1, convergence, ablation, beta, hessian, pacs, hyperparameters, cag, "
+            "trajectories, landscape, embedding, privacy, or the path of a study in TOML."
+        ),
     ],
     only: Annotated[
         list[str] | None,
@@ -56,6 +60,7 @@ def reproduce(
         plan(experiments, place)
         return
     short = "" if scale == 1 else f", {scale:g} of the paper's rounds"
+    short += f", {' and '.join(only)}" if only else ""
     report = place / ("report" if directory is None else f"report-{path.stem}")
 
     def then(done: list[Path]) -> None:
@@ -112,10 +117,12 @@ def plan(experiments: "Sequence[Experiment]", place: Path) -> None:
             table.add_row(run_name(e), str(e.rounds), str(done), about)
             advance(1)
     out.print(table)
-    tell(f"{len(experiments)} runs, about {_time(total)} on this machine, in {place}")
+    about = f"about {_time(total)} on this machine" if total else "nothing left that can run"
+    tell(f"Runs: {len(experiments)}, {about}, in {place}")
     for dataset in sorted(lacking):
         tell(f"{dataset} is not here and not counted: `fedadb data fetch {dataset}`")
 
 
 def _time(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    days = seconds / 86_400
+    return f"{days:.1f} days" if days >= 1 else str(timedelta(seconds=round(seconds)))

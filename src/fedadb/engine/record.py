@@ -31,10 +31,12 @@ def read(path: Path) -> list[Record]:
     """The rounds in the file; a last line that was not written to its end does not count."""
     if not path.exists():
         return []
+    rounds: list[Record] = []
     try:
-        rounds = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        for text in path.read_text(encoding="utf-8").split("\n")[:-1]:
+            rounds.append(json.loads(text))  # noqa: PERF401  # so that an error knows its line
     except ValueError as error:  # not JSON, or not text
-        raise Fault(f"{path} is damaged: {error}") from error
+        raise Fault(f"{path} is damaged: line {len(rounds) + 1}: {error}") from error
     for t, line in enumerate(rounds, start=1):
         if not isinstance(line, dict) or line.get("round") != t:
             raise Fault(f"{path} is damaged: line {t} is not round {t}")

@@ -38,7 +38,9 @@ def require_own(out: Path, experiment: Experiment) -> None:
         except BadInput as error:
             raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
         there, here = (_decisive(e.table()) for e in (written, experiment))
-        for key in sorted(there.keys() | here.keys()):
+        # A name first: what belongs to it differs as well.
+        keys = sorted(there.keys() | here.keys(), key=lambda key: (not key.endswith(".name"), key))
+        for key in keys:
             if there.get(key) != here.get(key):
                 raise BadInput(
                     f"{out} holds another experiment: {key} is {there.get(key)!r} there and "

@@ -70,8 +70,14 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
             raise BadInput(f"{path}: {key} is not a key of a study; {tables.near(key, KINDS)}")
         if not isinstance(value, KINDS[key]):
             raise BadInput(f"{path}: {key} must be {WRITTEN[key]}")
+    if not table.get("grid"):
+        raise BadInput(f"{path} has no [[grid]]: it varies nothing")
     cases: dict[str, Case] = {}
-    for grid in table.get("grid", [{}]):
+    for grid in table["grid"]:
+        for setting in settings:
+            name = setting.partition("=")[0].strip()
+            if name in {**grid, **table.get("vary", {})}:
+                raise BadInput(f"--set {setting}: {name} is varied here; --only chooses among it")
         for chosen in combinations({**grid, **table.get("vary", {})}, str(path)):
             given = table.get("experiment", {})
             for key, value in chosen.items():
@@ -85,6 +91,9 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
 
 def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]:
     for key, values in axes.items():
+        if isinstance(values, dict):
+            inner = next(iter(values))
+            raise BadInput(f'{path}: {key}.{inner} needs quotes: "{key}.{inner}" = [...]')
         if not isinstance(values, list) or not values:
             raise BadInput(f"{path}: {key} = {values!r}: must be a list of values")
         if twice := [v for i, v in enumerate(values) if v in values[:i]]:
@@ -121,14 +130,17 @@ def select(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
             raise BadInput(f"--only {condition}: {key} is {there} here")
         left = [case for case in left if case.says(key) in values]
     if not left:
-        raise BadInput(f"--only {' --only '.join(only)}: no experiment is all of that")
+        raise BadInput(
+            f"--only {' --only '.join(only)}: no experiment is all of that; several values of one "
+            "key go with commas, dataset=a,b"
+        )
     return left
 
 
 def _same(text: str, known: Sequence[Any]) -> Any:
     """Which of the known values is meant: numbers are the same however they are written."""
     for value in known:
-        if text == str(value):
+        if text == str(value) or (isinstance(value, bool) and text == str(value).lower()):
             return value
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             with suppress(ValueError):

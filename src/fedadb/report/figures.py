@@ -27,7 +27,7 @@ def draw_all(board: Board) -> dict[str, Figure]:
         name = "heatmap" if len(board.columns) == 1 else f"heatmap-{i}"
         figures[name] = heatmap(title(board, column), board.cells(column))
     for key, lines in sweeps(board).items():
-        figures[f"sweep-{key}"] = draw_sweep(key, lines)
+        figures[f"sweep-{key}"] = draw_sweep(key, lines, colours(board))
     return figures
 
 
@@ -70,9 +70,10 @@ def convergence(board: Board) -> Figure:
             axes.bar(at, [n or 0 for n in needed], width, color=colour[row], label=row)
             missed = [x for x, n in zip(at, needed, strict=True) if n is None]
             if missed:
-                axes.plot(missed, [0] * len(missed), "x", color=colour[row], clip_on=False)
+                edge = axes.get_xaxis_transform()
+                axes.plot(missed, [0.97] * len(missed), "x", color=colour[row], transform=edge)
         axes.set_xticks(range(len(goals)), [f"to {100 * goal:.0f} %" for goal in goals])
-        axes.set(ylabel="rounds")
+        axes.set(ylabel="rounds", xlabel="× at the top: not reached")
         axes.grid(alpha=0.3, axis="y")
 
     return _panels(board, panel)

@@ -50,7 +50,7 @@ class Board:
 def arrange(runs: Sequence[Run]) -> Board:
     """Never are two settings taken for one: whatever differs is told in a label."""
     methods = [_part(run, of_algorithm=True) for run in runs]
-    settings = [_with_scenario(_part(run, of_algorithm=False)) for run in runs]
+    settings = [with_scenario(_part(run, of_algorithm=False)) for run in runs]
     rows, columns = labels(methods, method_name), labels(settings, dataset_name)
     at: dict[tuple[str, str], list[Run]] = {}
     for run, row, column in zip(runs, rows, columns, strict=True):
@@ -100,7 +100,7 @@ def _in_full(key: str, value: Any) -> str:
 
 def scenario(settings: Settings) -> str | None:
     """The name of a number of clients and a participation, if it has one."""
-    size = {k: settings[f"federation.{k}"] for k in ("clients", "participation")}
+    size = {k: settings.get(f"federation.{k}") for k in ("clients", "participation")}
     return next((name for name, known in SCENARIOS.items() if known == size), None)
 
 
@@ -108,7 +108,7 @@ def _part(run: Run, of_algorithm: bool) -> Settings:
     return {k: v for k, v in run.settings.items() if k.startswith("algorithm.") == of_algorithm}
 
 
-def _with_scenario(settings: Settings) -> Settings:
+def with_scenario(settings: Settings) -> Settings:
     """Clients and participation under one name, if they have one."""
     name = scenario(settings)
     if name is None:

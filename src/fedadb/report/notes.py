@@ -1,7 +1,7 @@
 """What must be said beside numbers: over how many seeds, of which rounds, finished or not."""
 
 from fedadb.report import paper
-from fedadb.report.groups import Board
+from fedadb.report.groups import Board, scenario, short
 
 
 def notes(board: Board) -> list[str]:
@@ -18,7 +18,26 @@ def notes(board: Board) -> list[str]:
     unfinished = sum(len(run.rounds) < run.total for at in board.at.values() for run in at)
     if unfinished:
         said.append(f"{unfinished} of the runs are not finished.")
+    said += _unlabelled(board)
     return said + [f"{c}: {short}." for c in board.columns if (short := shortened(board, c))]
+
+
+def _unlabelled(board: Board) -> list[str]:
+    """What else differs between columns of the same data: labels only tell them apart."""
+    first = {c: next(iter(board.cells(c).values()))[0].settings for c in board.columns}
+    said = []
+    for column, settings in first.items():
+        others = [s for s in first.values() if s["dataset"] == settings["dataset"]]
+        differ = [
+            short(key, value)
+            for key, value in settings.items()
+            if not key.startswith("algorithm.") and any(s.get(key) != value for s in others)
+        ]
+        sizes = ("K=", "ρ=") if scenario(settings) else ()
+        left = [word for word in differ if word not in column and not word.startswith(sizes)]
+        if left:
+            said.append(f"{column}: also {', '.join(left)}.")
+    return said
 
 
 def shortened(board: Board, column: str) -> str:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import EXPERIMENT, ROUNDS
@@ -99,15 +99,40 @@ def read(directory: Path) -> Run:
     return Run(directory, experiment, rounds, whole=record.ends_whole(directory / ROUNDS))
 
 
-def read_all(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """All runs with a round at least, and sentences on what was passed over."""
-    runs = [read(directory) for directory in find(places)]
-    notes = [f"{r.directory / ROUNDS}: its last line is not whole" for r in runs if not r.whole]
-    notes += [f"{r.directory}: left out, no round is done yet" for r in runs if not r.rounds]
-    runs = [run for run in runs if run.rounds]
-    if not runs:
+class Reading(NamedTuple):
+    """All runs with a round at least, each experiment once."""
+
+    runs: list[Run]
+    notes: list[str]  # on what was passed over
+    damaged: list[str]  # and on what could not be read
+
+
+def read_all(places: Sequence[Path]) -> Reading:
+    found: dict[str, Run] = {}
+    notes, damaged = [], []
+    for directory in find(places):
+        try:
+            run = read(directory)
+        except Fault as error:
+            damaged.append(f"left out: {error}")
+            continue
+        if not run.whole:
+            notes.append(f"{directory / ROUNDS}: its last line is not whole")
+        if not run.rounds:
+            notes.append(f"{directory}: left out, no round is done yet")
+            continue
+        key = repr((run.seed, sorted(run.settings.items(), key=str)))
+        if known := found.get(key):
+            further = max(known, run, key=lambda one: len(one.rounds))
+            notes.append(f"{known.directory} and {directory} are the same experiment: counted once")
+            found[key] = further
+        else:
+            found[key] = run
+    if not found and not damaged:
         raise BadInput(f"{', '.join(map(str, places))}: no run there has done a round yet")
-    return runs, notes
+    if not found:
+        raise Fault("; ".join(damaged))
+    return Reading(list(found.values()), notes, damaged)
 
 
 def anchor_files(directory: Path) -> dict[int, Path]:

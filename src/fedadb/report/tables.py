@@ -6,7 +6,7 @@ from statistics import fmean
 from fedadb.core.files import PARTITION
 from fedadb.report import paper
 from fedadb.report.convergence import convergence
-from fedadb.report.formats import NOTHING, Entry, Table
+from fedadb.report.formats import NOTHING, RUNNING, Entry, Table
 from fedadb.report.groups import Board, scenario
 from fedadb.report.notes import notes
 from fedadb.report.runs import Run
@@ -25,8 +25,10 @@ def accuracy(board: Board) -> Table:
         place: over_seeds([best_rounds(run.accuracy) for run in at])
         for place, at in board.at.items()
     }
+    ended = {place: score for place, score in scores.items() if finished(board.at[place])}
     best = {
-        c: max(s.mean for (_, column), s in scores.items() if column == c) for c in board.columns
+        c: max((score.mean for (_, column), score in ended.items() if column == c), default=None)
+        for c in board.columns
     }
     averages = _averages(board)
     rows = []
@@ -36,13 +38,19 @@ def accuracy(board: Board) -> Table:
             if (score := scores.get((row, column))) is None:
                 entries.append(Entry(NOTHING))
             else:
-                beside = _published(paper.published(board.at[row, column][0]))
-                entries.append(Entry(_spread(score), score.mean == best[column], beside))
+                at = board.at[row, column]
+                beside, done = _published(paper.published(at[0])), finished(at)
+                text = _spread(score) if done else f"{_spread(score)} {RUNNING}"
+                entries.append(Entry(text, done and score.mean == best[column], beside))
         entries += [_average(board, row, columns, scores) for columns in averages.values()]
         rows.append(entries)
     header = ["", *board.columns, *averages]
     title = "Test accuracy (%): the mean of the best five rounds"
     return Table("accuracy", title, header, rows, notes(board))
+
+
+def finished(runs: Sequence[Run]) -> bool:
+    return all(len(run.rounds) == run.total for run in runs)
 
 
 def _averages(board: Board) -> dict[str, list[str]]:

@@ -3,10 +3,12 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import ROUNDS
@@ -23,7 +25,7 @@ class Watched:
         self.places, self.title = places, title
         self._lock = Lock()
         self._state: tuple[tuple[str, int], ...] = ()
-        self._data = ""
+        self._shown: dict[str, Any] = {}
 
     def data(self) -> str:
         """What the page shows now, as JSON; the last that could be read if now it cannot."""
@@ -32,13 +34,15 @@ class Watched:
                 found = [directory / ROUNDS for directory in find(self.places)]
                 state = tuple((str(p), p.stat().st_size) for p in found if p.exists())
                 if state != self._state:
-                    runs, _ = read_all(self.places)
-                    self._data = as_json(page_data(arrange(runs), self.title))
+                    reading = read_all(self.places)
+                    self._shown = page_data(arrange(reading.runs), self.title)
+                    self._shown["trouble"] = "; ".join(reading.damaged)
                     self._state = state
-            except (BadInput, Fault, OSError):
-                if not self._data:
+            except (BadInput, Fault, OSError) as error:
+                if not self._shown:
                     raise
-            return self._data
+                return as_json({**self._shown, "trouble": str(error)})
+            return as_json(self._shown)
 
 
 def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
@@ -72,7 +76,12 @@ def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
             if version:
                 self.send_header("ETag", version)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # who asked may have left
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
 
         def log_message(self, format: str, *words: object) -> None:
             """Say nothing: the terminal is the user's."""

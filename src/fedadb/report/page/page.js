@@ -79,7 +79,8 @@ function drawState() {
   const live = document.body.hasAttribute("data-live") ? " It follows the runs as they go on." : "";
   document.title = `${data.title} · fedadb`;
   $("title").textContent = data.title;
-  $("state").textContent = `${data.runs.length} runs, ${done} finished, ${rounds} rounds.${live}`;
+  const trouble = data.trouble ? ` Trouble: ${data.trouble}` : "";
+  $("state").textContent = `${data.runs.length} runs, ${done} finished, ${rounds} rounds.${live}${trouble}`;
 }
 
 function rank(text) {
@@ -226,7 +227,7 @@ function drawMeasured() {
   const key = $("measured-key").value;
   const traces = runs.filter((run) => key in run.measured).map((run) => ({
     x: run.t, y: run.measured[key], mode: "lines", name: `${run.method}, seed ${run.seed}`,
-    line: { color: colour(run.method), width: 1.5 }, opacity: 0.8,
+    line: { color: colour(run.method), width: 1.5, dash: ["solid", "dash", "dot"][seedsOf(runs).indexOf(run.seed) % 3] },
   }));
   draw("measured-plot", traces, { height: 340, showlegend: traces.length > 1, legend: { orientation: "h", y: -0.25 },
     xaxis: { title: { text: "round" } }, yaxis: { title: { text: key } } });
@@ -240,7 +241,7 @@ function drawPartition() {
   const { classes = [], counts = [] } = run.partition;
   draw("partition-plot", [{
     type: "heatmap", y: classes, z: classes.map((_, c) => counts.map((held) => (held[c] ? Math.log10(held[c]) : null))),
-    customdata: classes.map((_, c) => counts.map((held) => held[c])), colorscale: "YlGnBu", reversescale: true,
+    customdata: classes.map((_, c) => counts.map((held) => held[c])), colorscale: "Viridis",
     colorbar: { title: { text: "rows" }, tickvals: [0, 1, 2, 3, 4], ticktext: ["1", "10", "100", "1000", "10⁴"] },
     hovertemplate: "client %{x}<br>%{y}: %{customdata} rows<extra></extra>",
   }], { height: 160 + 22 * Math.min(classes.length, 30), xaxis: { title: { text: `client (of ${counts.length})` } },
@@ -257,7 +258,7 @@ function drawAnchors() {
     element("div", { class: "anchors" }, ...pictures.map((picture) => {
       const name = classNames(run)[picture.class];
       return element("figure", {}, element("img", { src: picture.image, alt: `Anchor of ${name}` }),
-        element("figcaption", {}, `${name}, ${picture.confidence}`));
+        element("figcaption", {}, `${name}, taken for it with ${picture.confidence}`));
     })),
   ]), ...(run ? [] : [element("p", { class: "empty" }, none)]));
 }
@@ -351,6 +352,10 @@ for (const id of ["partition-setting", "partition-seed"]) $(id).addEventListener
 $("anchor-run").addEventListener("change", drawAnchors);
 for (const id of ["analysis-run", "analysis-model"]) $(id).addEventListener("change", drawAnalysis);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+addEventListener("beforeprint", () => Object.keys(sections).forEach((id) => {
+  seen.add(id);
+  sections[id]();
+}));
 drawState();
 Object.keys(sections).forEach((id) => observer.observe($(id)));
 
