@@ -77,7 +77,7 @@ def test_what_clients_know_is_recorded_each_round(runs: tuple[Path, Path]) -> No
     [
         (["hessian"], "name a run's directory as well"),
         (["nowhere"], "nowhere is no directory of a run and no analysis (heatmap"),
-        (["FEDAVG", "psnr"], "fedavg has no anchors; FedADB has"),
+        (["FEDAVG", "psnr"], "fedavg made no anchors; FedADB with generate does"),
         (["FEDADB", "hessian", "--images", "99999"], "--images 99999: there are 1438 training"),
     ],
 )

@@ -132,3 +132,10 @@ def test_auc() -> None:
     apart = privacy.auc(np.arange(10) + 100.0, np.arange(10) + 0.0)
     assert apart == (1, 1, 1)
     assert privacy.auc(np.array([1.0, 3.0]), np.array([2.0, 2.0])).value == 0.5
+
+
+def test_power_iteration_that_does_not_converge_stays_orthonormal() -> None:
+    a = np.diag([-5.0, 4.99, 4.95, 3, 2, 1, 0, 0])
+    found = power_iteration(lambda v: a @ v.reshape(-1), 8, most=5)
+    assert found.vectors.T @ found.vectors == pytest.approx(np.eye(5), abs=1e-6)
+    assert np.abs(found.values).max() <= 5

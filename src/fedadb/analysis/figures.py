@@ -23,7 +23,10 @@ def heatmap(found: Found, classes: Sequence[str]) -> Figure:
     figure, panels = side_by_side(len(found))
     for axes, (name, numbers) in zip(panels, found.items(), strict=True):
         by_class = np.array(numbers["class_accuracy"], dtype=float).T
-        image = axes.imshow(by_class, aspect="auto", interpolation="none", vmin=0, vmax=1)
+        frame = (0.5, by_class.shape[1] + 0.5, by_class.shape[0] - 0.5, -0.5)
+        image = axes.imshow(
+            by_class, aspect="auto", interpolation="none", vmin=0, vmax=1, extent=frame
+        )
         axes.set(title=name, xlabel="round", ylabel="class")
     figure.colorbar(image, ax=panels, label="test accuracy of the class")
     return figure
@@ -31,16 +34,18 @@ def heatmap(found: Found, classes: Sequence[str]) -> Figure:
 
 def forgetting(found: Found, classes: Sequence[str]) -> Figure:
     figure, (left, right) = side_by_side(2)
+    clients = all("in_local" in numbers for numbers in found.values())
     for name, numbers in found.items():
         over_time = [np.nan if v is None else v for v in numbers["over_time"]]
         (line,) = left.plot(range(1, len(over_time) + 1), over_time, label=name)
-        for key, style in (("in_local", "--"), ("out_local", ":")):
-            if key in numbers:
-                right.plot(numbers[key], style, color=line.get_color(), label=f"{name}, {key}")
-        if "in_local" not in numbers:
+        if clients:
+            for key, style in (("in_local", "--"), ("out_local", ":")):
+                rounds = range(1, len(over_time) + 1)
+                label = f"{name}, {key}"
+                right.plot(rounds, numbers[key], style, color=line.get_color(), label=label)
+        else:
             lost = [0 if v is None else v for v in numbers["by_class"]]
             right.plot(lost, "o", color=line.get_color(), label=name)
-    clients = any("in_local" in numbers for numbers in found.values())
     left.set(xlabel="round", ylabel="forgetting so far", title="the global model")
     if clients:
         right.set(xlabel="round", ylabel="accuracy", title="clients before the mean")
@@ -134,12 +139,13 @@ def _two_times(
 
 
 def psnr(found: Found, classes: Sequence[str]) -> Figure:
-    """Each anchor above its nearest real image."""
+    """Each anchor above its nearest real image: of the first run, twenty of them at most."""
     (name, numbers), *_ = found.items()
-    n = len(numbers["pictures"])
+    n = min(20, len(numbers["pictures"]))
     figure = Figure(figsize=(max(5.0, 1.1 * n), 3.2), layout="constrained")
     panels = figure.subplots(2, n, squeeze=False)
-    for i, (pair, one) in enumerate(zip(numbers["pictures"], numbers["by_anchor"], strict=True)):
+    pairs = list(zip(numbers["pictures"], numbers["by_anchor"], strict=True))[:n]
+    for i, (pair, one) in enumerate(pairs):
         for axes, image in zip(panels[:, i], pair, strict=True):
             axes.imshow(image.squeeze(0) if len(image) == 1 else image.transpose(1, 2, 0),
                         cmap="gray", vmin=0, vmax=1)  # fmt: skip

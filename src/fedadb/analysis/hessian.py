@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
 from fedadb.core.data import Batch
@@ -70,8 +70,8 @@ def lanczos(product: Product, n: int, k: int = 5, seed: int = 0) -> Spectrum:
     start = np.random.default_rng(seed).standard_normal(n)
     operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
     try:
-        values, vectors = eigsh(operator, k, which="LM", v0=start, tol=1e-4)
-    except ArpackNoConvergence as error:
+        values, vectors = eigsh(operator, k, which="LM", v0=start, tol=1e-4, maxiter=100)
+    except ArpackError as error:
         raise Fault(f"the eigenvalues did not converge: {error}") from error
     order = np.argsort(-np.abs(values))
     return Spectrum(values[order], vectors[:, order])
@@ -90,9 +90,11 @@ def power_iteration(
             v /= np.linalg.norm(v)
             image = product(v)
             last, value = value, float(v @ image)  # the Rayleigh quotient keeps the sign
-            if abs(value - last) < tolerance * abs(value):
+            if abs(value - last) <= tolerance * abs(value):
                 break
             v = image
+        v = v - vectors @ (vectors.T @ v)
+        v /= np.linalg.norm(v) or 1.0
         values.append(value)
         vectors = np.column_stack([vectors, v])
     return Spectrum(np.array(values), vectors)

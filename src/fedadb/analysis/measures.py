@@ -35,8 +35,8 @@ def forgetting(subject: Subject, images: int | None, track: Track) -> Numbers:
     known = [r["class_accuracy"] for r in rounds]
     over_time = [None] + [final_forgetting(known[: t + 1]) for t in range(1, len(known))]
     by_class = [
-        max(row[c] for row in known[:-1]) - known[-1][c] if known[-1][c] is not None else None
-        for c in range(len(known[-1]))
+        None if now is None or len(known) < 2 else max(row[c] for row in known[:-1]) - now
+        for c, now in enumerate(known[-1])
     ]
     found = {"forgetting": over_time[-1], "over_time": over_time, "by_class": by_class}
     for key in ("in_local", "out_local"):
@@ -161,25 +161,26 @@ def psnr(subject: Subject, images: int | None, track: Track) -> Numbers:
 def membership(subject: Subject, images: int | None, track: Track) -> Numbers:
     """Whether training images are nearer to their class's anchor than unseen ones; AUC 0.5: no."""
     sent = subject.sent[max(subject.sent)]
-    f, train, test = subject.world.f, subject.train, subject.world.test
+    f, test = subject.world.f, subject.world.test
+    train = subject.train.rows(subject.members())
     per_class = min(torch.bincount(y, minlength=f.classes).min() for y in (train.y, test.y))
-    n = min(PER_CLASS, int(per_class)) * f.classes
+    n = max(1, min(PER_CLASS, int(per_class))) * f.classes
     scores: dict[str, list[np.ndarray]] = {"pixels": [], "features": [], "loss": []}
-    first = {int(c): i for i, c in reversed(list(enumerate(sent.anchors.c.tolist())))}
     with torch.no_grad():
         of_anchor = f(sent.w, sent.anchors.x).features
     for examples, what in ((train, "training"), (test, "test")):
-        rows = stratified(examples.y, n, f.classes, what)
-        given = batches(subject, examples, rows)
+        given = batches(subject, examples, stratified(examples.y, n, f.classes, what))
         x, y = torch.cat([b.x for b in given]), torch.cat([b.y for b in given])
-        own = torch.tensor([first[int(c)] for c in y])
+        other = y[:, None] != sent.anchors.c  # each image beside the nearest anchor of its class
         with torch.no_grad():
-            far = features(subject, sent.w, given) - of_anchor[own]
-            losses = [
-                F.cross_entropy(f(subject.w, a).logits, b, reduction="none") for a, b in given
-            ]
-        scores["pixels"].append(-(x - sent.anchors.x[own]).flatten(1).norm(dim=1).numpy())
-        scores["features"].append(-far.norm(dim=1).numpy())
+            outputs = [(f(subject.w, batch.x).logits, batch.y) for batch in given]
+        losses = [F.cross_entropy(a, b, reduction="none") for a, b in outputs]
+        for name, points, anchors in (
+            ("pixels", x.flatten(1), sent.anchors.x.flatten(1)),
+            ("features", features(subject, sent.w, given), of_anchor),
+        ):
+            far = torch.cdist(points, anchors).masked_fill(other, torch.inf)
+            scores[name].append(-far.min(1).values.numpy())
         scores["loss"].append(-torch.cat(losses).numpy())
     return {"images": n} | {
         name: privacy.auc(members, strangers)._asdict()

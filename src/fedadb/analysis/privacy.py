@@ -25,7 +25,7 @@ class Likeness(NamedTuple):
     nearest: float
     mean: float  # over all images of its class
     class_mean: float  # to the mean image of its class
-    real_nearest: float  # of a real image to its nearest other one, to compare with
+    real_nearest: float  # of a real image to its nearest other one, the median
     noise: float  # of uniform noise to its nearest real image
 
 
@@ -40,7 +40,7 @@ def likeness(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -
         nearest=float(psnr(to_anchor.min())),
         mean=float(psnr(to_anchor).mean()),
         class_mean=float(psnr(mean_square(anchor[None], images.mean(0)[None])[0, 0])),
-        real_nearest=float(psnr(among.min(1)).mean()) if len(images) > 1 else float("nan"),
+        real_nearest=float(np.median(psnr(among.min(1)))) if len(images) > 1 else float("nan"),
         noise=float(psnr(noise.min())),
     )
 
@@ -55,9 +55,15 @@ class Auc(NamedTuple):
 
 def auc(members: np.ndarray, strangers: np.ndarray) -> Auc:
     """Mann and Whitney's estimate, with DeLong's variance."""
-    above = (members[:, None] > strangers).astype(np.float64)
-    above += 0.5 * (members[:, None] == strangers)
-    value = above.mean()
-    variance = above.mean(1).var(ddof=1) / len(members) + above.mean(0).var(ddof=1) / len(strangers)
+    of_member, of_stranger = _below(members, strangers), 1 - _below(strangers, members)
+    value = of_member.mean()
+    variance = of_member.var(ddof=1) / len(members) + of_stranger.var(ddof=1) / len(strangers)
     half = NormalDist().inv_cdf(0.975) * variance**0.5
     return Auc(float(value), float(max(0, value - half)), float(min(1, value + half)))
+
+
+def _below(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The share of the others that each score is above; those that are equal count half."""
+    ranked = np.sort(others)
+    below, up_to = (np.searchsorted(ranked, scores, side) for side in ("left", "right"))
+    return np.asarray((below + up_to) / (2 * len(others)))

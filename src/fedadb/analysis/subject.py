@@ -10,15 +10,17 @@ from torch import Tensor
 from fedadb.algorithms.fedadb import Sent
 from fedadb.core.data import Batch, Examples
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import EXPERIMENT, MODEL
+from fedadb.core.files import EXPERIMENT, MODEL, ROUNDS
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.core.vector import Vector
+from fedadb.engine import record
 from fedadb.engine.tensorfile import read_tensors
 from fedadb.experiment import config
 from fedadb.experiment.build import World, build
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.presets import merge
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,25 @@ class Subject:
 
     @property
     def train(self) -> Examples:
-        """The rows of all clients."""
+        """The training images, whoever holds them."""
         return self.world.shards[0].examples
+
+    def members(self) -> Tensor:
+        """The rows of the clients that took part in a round: what the model has seen."""
+        rounds = record.read(self.directory / ROUNDS)
+        seen = {k for line in rounds for k in line["clients"]}
+        return torch.cat([self.world.shards[k].rows for k in sorted(seen)])
+
+    @property
+    def has_anchors(self) -> bool:
+        return bool(getattr(self.experiment.algorithm, "generate", False))
 
     @cached_property
     def sent(self) -> dict[int, Sent]:
         """What was sent in the rounds whose anchors were kept, by round."""
-        if not hasattr(self.experiment.algorithm, "keep_anchors"):
+        if not self.has_anchors:
             name = self.experiment.table()["algorithm"]["name"]
-            raise BadInput(f"{self.directory}: {name} has no anchors; FedADB has")
+            raise BadInput(f"{self.directory}: {name} made no anchors; FedADB with generate does")
         found = {}
         for path in sorted(self.directory.glob("sent-*.safetensors")):
             tensors, _ = read_tensors(path, "delete it to do without it")
@@ -72,7 +84,10 @@ def load(directory: Path, track: Track = unseen) -> Subject:
         raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
     if not (directory / MODEL).exists():
         raise BadInput(f"{directory} is not finished: there is no {MODEL} yet; run it to its end")
-    e = Experiment.read(config.load(directory / EXPERIMENT))
+    table = config.load(directory / EXPERIMENT)
+    # Where and how it was trained is of no account here: second derivatives need float32.
+    engine = {"device": "cpu", "precision": "float32"}
+    e = Experiment.read(merge(table, {"engine": engine}))
     world = build(e, track)
     tensors, _ = read_tensors(directory / MODEL, "delete it, and the same command makes it anew")
     layout = world.f.layout
@@ -83,13 +98,15 @@ def load(directory: Path, track: Track = unseen) -> Subject:
 
 
 def stratified(labels: Tensor, n: int, classes: int, what: str) -> Tensor:
-    """N rows or so, as many of each class as there are of the rarest, in a fixed mixed order."""
+    """As many rows or a few more, the same number of each class or all of it, mixed."""
     if n > len(labels):
         raise BadInput(f"--images {n}: there are {len(labels)} {what} images")
     per_class = -(-n // classes)
     chosen = []
     for c in range(classes):
         rows = torch.nonzero(labels == c).flatten()
+        if not len(rows):
+            raise BadInput(f"class {c} has no {what} images, and all classes are compared")
         order = torch.randperm(len(rows), generator=Stream(0).at("stratified", c).generator())
         chosen.append(rows[order[:per_class]])
     rows = torch.cat(chosen)

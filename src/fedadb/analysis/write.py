@@ -30,24 +30,31 @@ def analyse(
 
     Runs of methods without anchors are left out where anchors are needed, unless there is no other.
     """
+    titles = _titles(subjects)
+    for name in names:  # what cannot be done is told before anything is computed
+        for subject in subjects:
+            if name in WITH_ANCHORS and (subject.has_anchors or len(subjects) == 1):
+                _ = subject.early_and_late() if name in ("tsne", "pca") else subject.sent
+    if len({subject.world.classes for subject in subjects}) > 1:
+        raise BadInput("these runs have different classes: analyse them apart")
     out.mkdir(parents=True, exist_ok=True)
     everything: dict[str, dict[str, Numbers]] = {}
     tops: dict[Path, Numbers] = {}
     for name in names:
         found: dict[str, Numbers] = {}
         for subject in subjects:
-            if name in WITH_ANCHORS and len(subjects) > 1 and not has_anchors(subject):
+            if name in WITH_ANCHORS and len(subjects) > 1 and not subject.has_anchors:
                 continue
             with one_thread():
                 if name in ("hessian", "landscape") and subject.directory not in tops:
                     tops[subject.directory] = ANALYSES["hessian"](subject, images, track)
                 if name == "hessian":
-                    found[title(subject)] = tops[subject.directory]
+                    found[titles[subject.directory]] = tops[subject.directory]
                 elif name == "landscape":
                     top = tops[subject.directory]
-                    found[title(subject)] = ANALYSES[name](subject, images, track, top)
+                    found[titles[subject.directory]] = ANALYSES[name](subject, images, track, top)
                 else:
-                    found[title(subject)] = ANALYSES[name](subject, images, track)
+                    found[titles[subject.directory]] = ANALYSES[name](subject, images, track)
         if not found:
             raise BadInput(f"{name}: none of these runs has anchors; FedADB's have")
         everything[name] = found
@@ -61,13 +68,17 @@ def analyse(
     return everything
 
 
-def has_anchors(subject: Subject) -> bool:
-    return hasattr(subject.experiment.algorithm, "keep_anchors")
-
-
-def title(subject: Subject) -> str:
-    e = subject.experiment
-    return f"{type(e.algorithm).__name__}, seed {e.seed}"
+def _titles(subjects: Sequence[Subject]) -> dict[Path, str]:
+    """Method and seed; where that is not enough, the run's directory as well."""
+    short = {
+        s.directory: f"{type(s.experiment.algorithm).__name__}, seed {s.experiment.seed}"
+        for s in subjects
+    }
+    names = list(short.values())
+    return {
+        directory: name if names.count(name) == 1 else f"{name}, {directory.name}"
+        for directory, name in short.items()
+    }
 
 
 def _plain(numbers: Numbers) -> dict[str, Any]:

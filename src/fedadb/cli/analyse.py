@@ -35,7 +35,6 @@ def analyse(
     """
     from fedadb.analysis.subject import load
     from fedadb.analysis.write import analyse as write
-    from fedadb.analysis.write import has_anchors
 
     places = [Path(word) for word in words if word not in NAMES]
     names = [word for word in words if word in NAMES]
@@ -47,7 +46,7 @@ def analyse(
     subjects = [load(place, track) for place in places]
     if not names:
         names = list(NAMES)
-        if not any(map(has_anchors, subjects)):
+        if not any(subject.has_anchors for subject in subjects):
             complain("no run has anchors: tsne, pca, psnr and membership are left out")
             names = names[:4]
     place = directory or places[0] / ANALYSIS

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedadb.cli.analyse import show_numbers
+from fedadb.cli.analyse import NAMES, show_numbers
 from fedadb.cli.many import train_all
 from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, track
 from fedadb.core.errors import BadInput
+from fedadb.core.files import ANALYSIS
 
 if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment
@@ -54,6 +55,9 @@ def reproduce(
     path = find(name)
     look_beside(path)
     study = read_study(path, settings or [], scale)
+    for analysis in study.analyses:
+        if analysis not in NAMES:
+            raise BadInput(f"{path}: analyse has {analysis!r}; there is {', '.join(NAMES)}")
     experiments = [case.experiment for case in select(study.cases, only or [])]
     place = directory or Path("runs") / path.stem
     if dry_run:
@@ -65,7 +69,7 @@ def reproduce(
 
     def then(done: list[Path]) -> None:
         if study.analyses:
-            look_into(done, study.analyses, report)
+            look_into(done, study.analyses)
 
     train_all(experiments, place, report, f"{study.title}{short}", tensorboard, then)
 
@@ -81,7 +85,7 @@ def find(name: str) -> Path:
     return known[name]
 
 
-def look_into(runs: Sequence[Path], names: Sequence[str], report: Path) -> None:
+def look_into(runs: Sequence[Path], names: Sequence[str]) -> None:
     """The analyses of a study, of the runs on each dataset side by side."""
     from fedadb.analysis.subject import load
     from fedadb.analysis.write import analyse
@@ -89,7 +93,7 @@ def look_into(runs: Sequence[Path], names: Sequence[str], report: Path) -> None:
     subjects = [load(run, track) for run in runs]
     for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
         those = [subject for subject in subjects if subject.experiment.dataset == dataset]
-        place = report / f"analysis-{dataset.rpartition('/')[2]}"
+        place = those[0].directory / ANALYSIS  # where the page looks for it
         show_numbers(analyse(those, names, place, track=track))
         tell(f"Figures and numbers: {place}")
 

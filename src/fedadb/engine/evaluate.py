@@ -93,7 +93,7 @@ def in_and_out(class_accuracy: Sequence[float], counts: Sequence[int]) -> tuple[
     """What a client's model knows of its own classes and of the others, as FedNTD weighs them.
 
     Σ_c p_c A_c and Σ_c (1 − p_c) / (C − 1) A_c, with p_c the share of the client's rows that are of
-    class c. A class without test images counts for nothing.
+    class c. A class without test images counts as not known.
     """
     share = [n / sum(counts) for n in counts]
     known = [0.0 if math.isnan(a) else a for a in class_accuracy]
