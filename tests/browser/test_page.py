@@ -40,7 +40,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+    words = "--headless=new --no-sandbox --disable-dev-shm-usage --disable-gpu"
+    for word in (*words.split(), "--force-prefers-reduced-motion"):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
