@@ -32,7 +32,7 @@ def test_experiment_files_read_and_say_how_to_run_them(path: Path) -> None:
     text = path.read_text()
     if "[[grid]]" in text:
         assert f"fedadb reproduce {path.stem}\n" in text
-        assert read_study(path).cases
+        assert read_study(path).experiments
     else:
         assert f"fedadb run experiments/{path.name}" in text
         config.Experiment.read(config.load(path))

@@ -14,8 +14,8 @@ from fedadb.engine.record import Record
 from fedadb.experiment.run import Run
 from fedadb.report import formats
 
-NARROW = 100  # columns of a terminal on which a summary loses the first of these
-SPARED = ("last 10", "rounds", "s/round")
+# A terminal narrower than this shows a summary without these columns.
+NARROW, SPARED = 100, ("last 10", "rounds", "s/round")
 
 
 def follow(

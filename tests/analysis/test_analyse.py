@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from fedadb import cli
+from fedadb.analysis import NAMES
 from fedadb.analysis.hessian import mean_loss
 from fedadb.analysis.subject import batches, load, stratified
-from fedadb.cli.analyse import NAMES
+from fedadb.analysis.write import ANALYSES
 from fedadb.engine import record
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
@@ -41,6 +42,7 @@ def test_all_analyses_of_two_runs(
     runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*map(str, runs), "--images", "60"]
+    assert tuple(ANALYSES) == NAMES
     code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (0, "")
     assert "hessian: lambda1" in shown

@@ -37,22 +37,24 @@ def test_every_study_is_known() -> None:
 @pytest.mark.parametrize("name", SIZES)
 def test_studies_have_all_their_experiments_once(name: str) -> None:
     study = read_study(find(name))
-    assert len(study.cases) == SIZES[name]
+    assert len(study.experiments) == SIZES[name]
     assert f"fedadb reproduce {name}\n" in find(name).read_text()
 
 
 def test_a_part_of_a_study() -> None:
-    cases = read_study(find("table1")).cases
+    cases = read_study(find("table1")).experiments
     only = ["dataset=organamnist", "algorithm=fedavg,fedadb", "scenario=cross-silo", "seed=0"]
     part = select(cases, only)
-    assert [c.experiment.federation.clients for c in part] == [20, 20]
-    assert [type(c.experiment.algorithm).__name__ for c in part] == ["FedAvg", "FedADB"]
+    assert [c.federation.clients for c in part] == [20, 20]
+    assert [type(c.algorithm).__name__ for c in part] == ["FedAvg", "FedADB"]
     assert len(select(cases, ["alpha=0.05"])) == 2 * 11 * 3
     assert len(select(cases, ["clients=100"])) == len(cases) / 2
-    assert len(select(read_study(find("convergence")).cases, ["scenario=cross-device"])) == 330
-    assert len(select(read_study(find("cag")).cases, ["lam=1e-4"])) == 10 * 3
-    assert len(select(read_study(find("cag")).cases, ["lam=0"])) == 3
-    assert len(select(read_study(find("ablation")).cases, ["calibrate=false"])) == 3 * 3
+    assert (
+        len(select(read_study(find("convergence")).experiments, ["scenario=cross-device"])) == 330
+    )
+    assert len(select(read_study(find("cag")).experiments, ["lam=1e-4"])) == 10 * 3
+    assert len(select(read_study(find("cag")).experiments, ["lam=0"])) == 3
+    assert len(select(read_study(find("ablation")).experiments, ["calibrate=false"])) == 3 * 3
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_a_part_of_a_study() -> None:
 )
 def test_parts_that_are_not_there_are_told(only: list[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        select(read_study(find("table1")).cases, only)
+        select(read_study(find("table1")).experiments, only)
 
 
 def test_in_short_the_learning_rate_falls_as_far() -> None:
@@ -78,12 +80,12 @@ def test_in_short_the_learning_rate_falls_as_far() -> None:
     assert short.local.lr_decay**100 == pytest.approx(0.99**1000)
     assert scaled(whole, 1) is whole
     assert scaled(whole, 1e-9).rounds == 1
-    assert math.isclose(read_study(find("beta"), [], 0.1).cases[0].experiment.rounds, 100)
+    assert math.isclose(read_study(find("beta"), [], 0.1).experiments[0].rounds, 100)
 
 
 def test_settings_hold_for_all_experiments_of_a_study() -> None:
     study = read_study(find("beta"), ["rounds=7", "local.lr=0.3"])
-    assert {(c.experiment.rounds, c.experiment.local.lr) for c in study.cases} == {(7, 0.3)}
+    assert {(c.rounds, c.local.lr) for c in study.experiments} == {(7, 0.3)}
     with pytest.raises(BadInput, match="--set seed=7: seed is varied here; --only chooses"):
         read_study(find("beta"), ["seed=7"])
 

@@ -1,1 +1,3 @@
-"""What a trained model kept, how flat it sits, and what its anchors tell."""
+"""Looking into finished runs: what a model kept, how flat it sits, what anchors are."""
+
+NAMES = ("heatmap", "forgetting", "hessian", "landscape", "tsne", "pca", "psnr", "membership")

@@ -57,18 +57,20 @@ def forgetting(found: Found, classes: Sequence[str]) -> Figure:
     return figure
 
 
-def spectrum(found: Found, classes: Sequence[str]) -> Figure:
+def hessian(found: Found, classes: Sequence[str]) -> Figure:
     figure, (axes,) = side_by_side(1)
     for name, numbers in found.items():
         label = f"{name}: λ₁ {numbers['lambda1']:.3g}, λ₁/λ₅ {numbers['anisotropy']:.2f}"
-        axes.plot(range(1, 6), numbers["eigenvalues"], "o-", label=label)
-    axes.set(xlabel="eigenvalue", ylabel="curvature", xticks=range(1, 6))
+        places = range(1, len(numbers["eigenvalues"]) + 1)
+        axes.plot(places, numbers["eigenvalues"], "o-", label=label)
+        axes.set_xticks(places)
+    axes.set(xlabel="eigenvalue", ylabel="curvature")
     axes.axhline(0, color="grey", linewidth=0.5)
     axes.legend(frameon=False)
     return figure
 
 
-def plane(found: Found, classes: Sequence[str]) -> Figure:
+def landscape(found: Found, classes: Sequence[str]) -> Figure:
     """Contours above, surfaces below, all on one scale of the loss."""
     n = len(found)
     figure = Figure(figsize=(max(5.0, 4.2 * n), 7.5), layout="constrained")
@@ -95,16 +97,11 @@ def tsne(found: Found, classes: Sequence[str]) -> Figure:
 
 def _scatter(axes: Axes, numbers: Mapping[str, Any]) -> None:
     real, anchors = np.array(numbers["real"]), np.array(numbers["anchors"])
-    axes.scatter(real[:, 0], real[:, 1], s=3, c=numbers["class"], cmap="tab20", alpha=0.5)
-    axes.scatter(
-        anchors[:, 0],
-        anchors[:, 1],
-        s=130,
-        c=numbers["anchor_class"],
-        cmap="tab20",
-        marker="*",
-        edgecolors="black",
-    )
+    of, of_anchor = numbers["class"], numbers["anchor_class"]
+    scale: Any = {"cmap": "tab20", "vmin": 0, "vmax": max(of)}  # a class has the same in all panels
+    axes.scatter(real[:, 0], real[:, 1], s=3, c=of, alpha=0.5, **scale)
+    stars: Any = {"s": 130, "marker": "*", "edgecolors": "black"}
+    axes.scatter(anchors[:, 0], anchors[:, 1], c=of_anchor, **stars, **scale)
     axes.set(xticks=[], yticks=[])
 
 
@@ -139,22 +136,23 @@ def _two_times(
 
 
 def psnr(found: Found, classes: Sequence[str]) -> Figure:
-    """Each anchor above its nearest real image: of the first run, twenty of them at most."""
-    (name, numbers), *_ = found.items()
-    n = min(20, len(numbers["pictures"]))
-    figure = Figure(figsize=(max(5.0, 1.1 * n), 3.2), layout="constrained")
-    panels = figure.subplots(2, n, squeeze=False)
-    pairs = list(zip(numbers["pictures"], numbers["by_anchor"], strict=True))[:n]
-    for i, (pair, one) in enumerate(pairs):
-        for axes, image in zip(panels[:, i], pair, strict=True):
-            axes.imshow(image.squeeze(0) if len(image) == 1 else image.transpose(1, 2, 0),
-                        cmap="gray", vmin=0, vmax=1)  # fmt: skip
+    """Each anchor above its nearest real image, twenty of a run at most."""
+    most = max(min(20, len(numbers["pictures"])) for numbers in found.values())
+    figure = Figure(figsize=(max(5.0, 1.1 * most), 3.2 * len(found)), layout="constrained")
+    strips = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
+    for strip, (name, numbers) in zip(strips, found.items(), strict=True):
+        strip.suptitle(f"{name}, round {numbers['round']}", fontsize=10)
+        panels = strip.subplots(2, most, squeeze=False)
+        panels[0, 0].set_ylabel("anchor")
+        panels[1, 0].set_ylabel("nearest")
+        for axes in panels.flat:
             axes.set(xticks=[], yticks=[])
-        panels[0, i].set_title(classes[numbers["anchor_class"][i]], fontsize=8)
-        panels[1, i].set_xlabel(f"{one['nearest']:.1f} dB", fontsize=8)
-    panels[0, 0].set_ylabel("anchor")
-    panels[1, 0].set_ylabel("nearest")
-    figure.suptitle(f"{name}, round {numbers['round']}", fontsize=10)
+        pairs = zip(numbers["pictures"], numbers["by_anchor"], numbers["anchor_class"], strict=True)
+        for i, (pair, one, c) in enumerate(list(pairs)[:most]):
+            for axes, image in zip(panels[:, i], pair, strict=True):
+                axes.imshow(image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=1)
+            panels[0, i].set_title(classes[c], fontsize=8)
+            panels[1, i].set_xlabel(f"{one['nearest']:.1f} dB", fontsize=8)
     return figure
 
 
@@ -170,15 +168,3 @@ def membership(found: Found, classes: Sequence[str]) -> Figure:
     axes.set(ylabel="AUC of telling who was trained on")
     axes.legend(frameon=False)
     return figure
-
-
-FIGURES: dict[str, Callable[[Found, Sequence[str]], Figure]] = {
-    "heatmap": heatmap,
-    "forgetting": forgetting,
-    "hessian": spectrum,
-    "landscape": plane,
-    "tsne": tsne,
-    "pca": pca,
-    "psnr": psnr,
-    "membership": membership,
-}

@@ -46,7 +46,7 @@ def mean_loss(f: Model, w: Vector, batches: Sequence[Batch]) -> float:
 
 
 def hessian(f: Model, w: Vector, batches: Sequence[Batch]) -> Product:
-    """V ↦ Hv for the mean cross entropy on the batches, one batch in memory at a time."""
+    """The product with the Hessian of the mean cross entropy, one batch in memory at a time."""
     free = used(f, w).to(w.flat.device)
     n = sum(len(y) for _, y in batches)
 

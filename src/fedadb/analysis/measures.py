@@ -1,35 +1,32 @@
-"""The analyses by name: each turns a run into numbers, and keeps what its picture needs."""
+"""The analyses: each turns a run into numbers, and keeps what its picture needs."""
 
-from collections.abc import Callable
+import functools
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from fedadb.analysis import embedding, privacy
-from fedadb.analysis.hessian import hessian, lanczos, mean_loss, power_iteration, used
-from fedadb.analysis.landscape import axis, landscape
+from fedadb.analysis import hessian as curvature
+from fedadb.analysis import landscape as surroundings
 from fedadb.analysis.subject import Subject, batches, features, stratified
-from fedadb.core.track import Track
 from fedadb.engine import record
 from fedadb.engine.evaluate import evaluate
 from fedadb.report.statistics import forgetting as final_forgetting
 
-IMAGES = 2000  # training images whose loss is looked at
 PER_CLASS = 200  # real images of each class, where features are compared
 Numbers = dict[str, Any]
 
 
-def heatmap(subject: Subject, images: int | None, track: Track) -> Numbers:
+def heatmap(subject: Subject) -> Numbers:
     """Class accuracy over rounds."""
     rounds = record.read(subject.directory / "rounds.jsonl")
     return {"class_accuracy": [r["class_accuracy"] for r in rounds]}
 
 
-def forgetting(subject: Subject, images: int | None, track: Track) -> Numbers:
+def forgetting(subject: Subject) -> Numbers:
     """F up to each round, of each class in the end, and what clients know before the mean."""
     rounds = record.read(subject.directory / "rounds.jsonl")
     known = [r["class_accuracy"] for r in rounds]
@@ -45,22 +42,22 @@ def forgetting(subject: Subject, images: int | None, track: Track) -> Numbers:
     return found
 
 
-def spectrum(subject: Subject, images: int | None, track: Track) -> Numbers:
+@functools.cache  # the landscape needs it again
+def hessian(subject: Subject) -> Numbers:
     """λ₁ to λ₅ of the training loss, and the accuracy on the same images."""
     f, w = subject.world.f, subject.w
-    rows = _looked_at(subject, images)
-    given = batches(subject, subject.train, rows)
-    n = int(used(f, w).sum())
-    with track("Hessian products", 60, "products") as advance:
-        plain = hessian(f, w, given)
+    given = batches(subject, subject.train, subject.looked_at)
+    n = int(curvature.used(f, w).sum())
+    with subject.track("Hessian products", 60, "products") as advance:
+        plain = curvature.hessian(f, w, given)
 
         def product(v: np.ndarray) -> np.ndarray:
             advance(1)
             return plain(v)
 
-        top = lanczos(product, n)
-        check = power_iteration(product, n, k=1)
-    examples = subject.train.rows(rows)
+        top = curvature.lanczos(product, n)
+        check = curvature.power_iteration(product, n, k=1)
+    examples = subject.train.rows(subject.looked_at)
     scores = evaluate(f, w, examples, subject.world.transform, subject.experiment.local.batch_size)
     return {
         "eigenvalues": top.values.tolist(),
@@ -68,25 +65,23 @@ def spectrum(subject: Subject, images: int | None, track: Track) -> Numbers:
         "anisotropy": top.anisotropy,
         "lambda1_by_power_iteration": float(check.values[0]),
         "training_accuracy": scores.accuracy,
-        "images": len(rows),
+        "images": len(subject.looked_at),
         "vectors": top.vectors[:, :2],
     }
 
 
-def _looked_at(subject: Subject, images: int | None) -> Tensor:
-    """So many training rows; 2 000, if there are as many, unless it is said."""
-    n = images or min(IMAGES, len(subject.train.y))
-    return stratified(subject.train.y, n, subject.world.f.classes, "training")
-
-
-def plane(subject: Subject, images: int | None, track: Track, top: Numbers) -> Numbers:
+def landscape(subject: Subject) -> Numbers:
     """The loss around the weights, along the first two eigenvectors."""
     f, w = subject.world.f, subject.w
-    rows = _looked_at(subject, images)
-    given, steps = batches(subject, subject.train, rows), axis()
-    with track("loss landscape", len(steps) ** 2, "points") as advance:
-        losses = landscape(f, w, given, top["vectors"], steps, advance)
-    return {"steps": steps.tolist(), "loss": losses.tolist(), "centre": mean_loss(f, w, given)}
+    given, steps = batches(subject, subject.train, subject.looked_at), surroundings.axis()
+    directions = hessian(subject)["vectors"]
+    with subject.track("loss landscape", len(steps) ** 2, "points") as advance:
+        losses = surroundings.landscape(f, w, given, directions, steps, advance)
+    return {
+        "steps": steps.tolist(),
+        "loss": losses.tolist(),
+        "centre": curvature.mean_loss(f, w, given),
+    }
 
 
 def _compared(subject: Subject, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -100,7 +95,7 @@ def _compared(subject: Subject, t: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return real.numpy(), test.y[rows].numpy(), anchors.numpy(), sent.anchors.c.numpy()
 
 
-def tsne(subject: Subject, images: int | None, track: Track) -> Numbers:
+def tsne(subject: Subject) -> Numbers:
     """Anchors and real features in a plane, early and late."""
     found = {}
     for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
@@ -116,7 +111,7 @@ def tsne(subject: Subject, images: int | None, track: Track) -> Numbers:
     return found
 
 
-def pca(subject: Subject, images: int | None, track: Track) -> Numbers:
+def pca(subject: Subject) -> Numbers:
     """How anchors go with the centres of real classes, in three dimensions and in all."""
     found, classes = {}, subject.world.f.classes
     for when, t in zip(("early", "late"), subject.early_and_late(), strict=True):
@@ -134,7 +129,7 @@ def pca(subject: Subject, images: int | None, track: Track) -> Numbers:
     return found
 
 
-def psnr(subject: Subject, images: int | None, track: Track) -> Numbers:
+def psnr(subject: Subject) -> Numbers:
     """How like the last anchors are to single images, and whether they tell who was trained on."""
     sent = subject.sent[max(subject.sent)]
     plain, rng = subject.world.transform.plain, np.random.default_rng(0)
@@ -158,7 +153,7 @@ def psnr(subject: Subject, images: int | None, track: Track) -> Numbers:
     }
 
 
-def membership(subject: Subject, images: int | None, track: Track) -> Numbers:
+def membership(subject: Subject) -> Numbers:
     """Whether training images are nearer to their class's anchor than unseen ones; AUC 0.5: no."""
     sent = subject.sent[max(subject.sent)]
     f, test = subject.world.f, subject.world.test
@@ -190,15 +185,3 @@ def membership(subject: Subject, images: int | None, track: Track) -> Numbers:
 
 def _plain(alignment: embedding.Alignment) -> Numbers:
     return {**alignment._asdict(), "pearson": alignment.pearson.round(4).tolist()}
-
-
-ANALYSES: dict[str, Callable[..., Numbers]] = {
-    "heatmap": heatmap,
-    "forgetting": forgetting,
-    "hessian": spectrum,
-    "landscape": plane,
-    "tsne": tsne,
-    "pca": pca,
-    "psnr": psnr,
-    "membership": membership,
-}

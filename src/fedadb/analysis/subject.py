@@ -22,13 +22,17 @@ from fedadb.experiment.build import World, build
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.presets import merge
 
+IMAGES = 2000
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Subject:
     directory: Path
     experiment: Experiment
     world: World
     w: Vector  # the deployed weights
+    looked_at: Tensor  # the training rows whose loss is looked at
+    track: Track = unseen
 
     @property
     def train(self) -> Examples:
@@ -79,7 +83,8 @@ class Subject:
         return ((x - domain.low) / (domain.high - domain.low)).clamp(0, 1)
 
 
-def load(directory: Path, track: Track = unseen) -> Subject:
+def load(directory: Path, images: int | None = None, track: Track = unseen) -> Subject:
+    """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
     if not (directory / EXPERIMENT).exists():
         raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
     if not (directory / MODEL).exists():
@@ -94,7 +99,10 @@ def load(directory: Path, track: Track = unseen) -> Subject:
     w = unpack(Vector, {name: tensors[name] for name in layout.names if name in tensors}, layout)
     if not w.flat.isfinite().all():
         raise Fault(f"{directory / MODEL} has weights that are not finite: the run diverged")
-    return Subject(directory, e, world, w)
+    labels = world.shards[0].examples.y
+    n = images or min(IMAGES, len(labels))
+    looked_at = stratified(labels, n, world.f.classes, "training")
+    return Subject(directory, e, world, w, looked_at, track)
 
 
 def stratified(labels: Tensor, n: int, classes: int, what: str) -> Tensor:

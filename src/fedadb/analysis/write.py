@@ -1,68 +1,63 @@
 """Analyses of runs, written down: numbers as JSON, pictures as PNG and PDF."""
 
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from fedadb.analysis.figures import FIGURES
-from fedadb.analysis.measures import ANALYSES, Numbers
+from fedadb.analysis import figures, measures
+from fedadb.analysis.measures import Numbers
 from fedadb.analysis.subject import Subject
 from fedadb.core.errors import BadInput
 from fedadb.core.files import write_whole
-from fedadb.core.track import Track, unseen
 from fedadb.experiment.run import one_thread
+from fedadb.report.figures import save
 
-WITH_ANCHORS = ("tsne", "pca", "psnr", "membership")
+
+class Analysis(NamedTuple):
+    measure: Callable[[Subject], Numbers]
+    draw: Callable[[figures.Found, Sequence[str]], Figure]
+    anchors: int = 0  # of how many rounds it needs them
+
+
+ANALYSES = {
+    "heatmap": Analysis(measures.heatmap, figures.heatmap),
+    "forgetting": Analysis(measures.forgetting, figures.forgetting),
+    "hessian": Analysis(measures.hessian, figures.hessian),
+    "landscape": Analysis(measures.landscape, figures.landscape),
+    "tsne": Analysis(measures.tsne, figures.tsne, anchors=2),
+    "pca": Analysis(measures.pca, figures.pca, anchors=2),
+    "psnr": Analysis(measures.psnr, figures.psnr, anchors=1),
+    "membership": Analysis(measures.membership, figures.membership, anchors=1),
+}
 
 
 def analyse(
-    subjects: Sequence[Subject],
-    names: Sequence[str],
-    out: Path,
-    images: int | None = None,
-    track: Track = unseen,
+    subjects: Sequence[Subject], names: Sequence[str], out: Path
 ) -> dict[str, dict[str, Numbers]]:
     """What the analyses find, by analysis and run; `out` has it as files.
 
     Runs of methods without anchors are left out where anchors are needed, unless there is no other.
     """
-    titles = _titles(subjects)
-    for name in names:  # what cannot be done is told before anything is computed
-        for subject in subjects:
-            if name in WITH_ANCHORS and (subject.has_anchors or len(subjects) == 1):
-                _ = subject.early_and_late() if name in ("tsne", "pca") else subject.sent
     if len({subject.world.classes for subject in subjects}) > 1:
         raise BadInput("these runs have different classes: analyse them apart")
+    titles = _titles(subjects)
+    with_anchors = [s for s in subjects if s.has_anchors] or subjects
+    for name in names:  # what cannot be done is told before anything is computed
+        for subject in with_anchors if ANALYSES[name].anchors else ():
+            _ = subject.early_and_late() if ANALYSES[name].anchors == 2 else subject.sent
     out.mkdir(parents=True, exist_ok=True)
     everything: dict[str, dict[str, Numbers]] = {}
-    tops: dict[Path, Numbers] = {}
     for name in names:
-        found: dict[str, Numbers] = {}
-        for subject in subjects:
-            if name in WITH_ANCHORS and len(subjects) > 1 and not subject.has_anchors:
-                continue
+        analysis, found = ANALYSES[name], {}
+        for subject in with_anchors if analysis.anchors else subjects:
             with one_thread():
-                if name in ("hessian", "landscape") and subject.directory not in tops:
-                    tops[subject.directory] = ANALYSES["hessian"](subject, images, track)
-                if name == "hessian":
-                    found[titles[subject.directory]] = tops[subject.directory]
-                elif name == "landscape":
-                    top = tops[subject.directory]
-                    found[titles[subject.directory]] = ANALYSES[name](subject, images, track, top)
-                else:
-                    found[titles[subject.directory]] = ANALYSES[name](subject, images, track)
-        if not found:
-            raise BadInput(f"{name}: none of these runs has anchors; FedADB's have")
+                found[titles[subject.directory]] = analysis.measure(subject)
         everything[name] = found
-        figure = FIGURES[name](found, subjects[0].world.classes)
-        for ending in ("png", "pdf"):
-            picture = io.BytesIO()
-            figure.savefig(picture, format=ending, dpi=150)
-            write_whole(out / f"{name}.{ending}", picture.getvalue())
+        save(analysis.draw(found, subjects[0].world.classes), out / name)
         plain = {run: _plain(numbers) for run, numbers in found.items()}
         write_whole(out / f"{name}.json", json.dumps(plain, indent=1).encode())
     return everything

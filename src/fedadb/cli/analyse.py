@@ -5,13 +5,10 @@ from typing import Annotated
 
 import typer
 
+from fedadb.analysis import NAMES
 from fedadb.cli.terminal import complain, out, tell, track
 from fedadb.core.errors import BadInput
 from fedadb.core.files import ANALYSIS
-
-NAMES = (
-    "heatmap", "forgetting", "hessian", "landscape", "tsne", "pca", "psnr", "membership",
-)  # fmt: skip
 
 
 def analyse(
@@ -34,6 +31,7 @@ def analyse(
     Without names it is all of them. Several runs are shown side by side, on one scale.
     """
     from fedadb.analysis.subject import load
+    from fedadb.analysis.write import ANALYSES
     from fedadb.analysis.write import analyse as write
 
     places = [Path(word) for word in words if word not in NAMES]
@@ -43,14 +41,14 @@ def analyse(
     for place in places:
         if not place.is_dir():
             raise BadInput(f"{place} is no directory of a run and no analysis ({', '.join(NAMES)})")
-    subjects = [load(place, track) for place in places]
+    subjects = [load(place, images, track) for place in places]
     if not names:
         names = list(NAMES)
         if not any(subject.has_anchors for subject in subjects):
             complain("no run has anchors: tsne, pca, psnr and membership are left out")
-            names = names[:4]
+            names = [name for name in names if not ANALYSES[name].anchors]
     place = directory or places[0] / ANALYSIS
-    found = write(subjects, names, place, images, track)
+    found = write(subjects, names, place)
     show_numbers(found)
     tell(f"Figures and numbers: {place}")
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedadb.cli.analyse import NAMES, show_numbers
+from fedadb.analysis import NAMES
+from fedadb.cli.analyse import show_numbers
 from fedadb.cli.many import train_all
 from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, track
 from fedadb.core.errors import BadInput
@@ -58,7 +59,7 @@ def reproduce(
     for analysis in study.analyses:
         if analysis not in NAMES:
             raise BadInput(f"{path}: analyse has {analysis!r}; there is {', '.join(NAMES)}")
-    experiments = [case.experiment for case in select(study.cases, only or [])]
+    experiments = select(study.experiments, only or [])
     place = directory or Path("runs") / path.stem
     if dry_run:
         plan(experiments, place)
@@ -90,11 +91,11 @@ def look_into(runs: Sequence[Path], names: Sequence[str]) -> None:
     from fedadb.analysis.subject import load
     from fedadb.analysis.write import analyse
 
-    subjects = [load(run, track) for run in runs]
+    subjects = [load(run, track=track) for run in runs]
     for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
         those = [subject for subject in subjects if subject.experiment.dataset == dataset]
         place = those[0].directory / ANALYSIS  # where the page looks for it
-        show_numbers(analyse(those, names, place, track=track))
+        show_numbers(analyse(those, names, place))
         tell(f"Figures and numbers: {place}")
 
 

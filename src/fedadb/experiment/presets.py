@@ -85,6 +85,12 @@ def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return leaves
 
 
+def scenario(settings: Mapping[str, Any]) -> str | None:
+    """The name of a number of clients and a participation, if it has one; settings are flat."""
+    size = {k: settings.get(f"federation.{k}") for k in ("clients", "participation")}
+    return next((name for name, known in SCENARIOS.items() if known == size), None)
+
+
 def nested(key: str, value: Any) -> dict[str, Any]:
     """`a.b` = v as {a: {b: v}}."""
     for name in reversed(key.split(".")):

@@ -23,7 +23,7 @@ from fedadb.core.errors import BadInput
 from fedadb.experiment import config, tables
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.directory import run_name
-from fedadb.experiment.presets import NAMED, SCENARIOS, flat, merge, nested
+from fedadb.experiment.presets import NAMED, flat, merge, nested, scenario
 
 KINDS = {"title": str, "analyse": list, "experiment": dict, "vary": dict, "grid": list}
 WRITTEN = {
@@ -36,29 +36,9 @@ WRITTEN = {
 
 
 @dataclass(frozen=True)
-class Case:
-    """An experiment of a study."""
-
-    experiment: Experiment
-
-    def says(self, key: str) -> Any:
-        """A setting by its name or the end of it: `alpha` is `federation.partition.alpha`."""
-        settings = flat(self.experiment.table())
-        if key in ("scenario", "federation.scenario"):
-            size = {k: settings[f"federation.{k}"] for k in ("clients", "participation")}
-            return next((name for name, known in SCENARIOS.items() if known == size), None)
-        if f"{key}.name" in settings and key in NAMED:
-            return settings[f"{key}.name"]
-        ends = [name for name in settings if name == key or name.endswith(f".{key}")]
-        # FedDyn has an alpha too; the settings that methods share come first.
-        ends.sort(key=lambda name: name.startswith("algorithm."))
-        return settings[ends[0]] if ends else None
-
-
-@dataclass(frozen=True)
 class Study:
     title: str
-    cases: Sequence[Case]
+    experiments: Sequence[Experiment]
     analyses: Sequence[str] = ()  # of its runs, when they are done
 
 
@@ -72,7 +52,7 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
             raise BadInput(f"{path}: {key} must be {WRITTEN[key]}")
     if not table.get("grid"):
         raise BadInput(f"{path} has no [[grid]]: it varies nothing")
-    cases: dict[str, Case] = {}
+    found: dict[str, Experiment] = {}
     for grid in table["grid"]:
         for setting in settings:
             name = setting.partition("=")[0].strip()
@@ -85,8 +65,8 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
             for setting in settings:
                 given = config.override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
-            cases.setdefault(run_name(experiment), Case(experiment))
-    return Study(table.get("title", path.stem), list(cases.values()), table.get("analyse", ()))
+            found.setdefault(run_name(experiment), experiment)
+    return Study(table.get("title", path.stem), list(found.values()), table.get("analyse", ()))
 
 
 def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]:
@@ -114,21 +94,34 @@ def scaled(e: Experiment, scale: float) -> Experiment:
     return Experiment.read(merge(e.table(), {"rounds": rounds, "local": {"lr_decay": decay}}))
 
 
-def select(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
-    """The cases for which all of `KEY=VALUE[,VALUE…]` hold."""
-    left = list(cases)
+def says(experiment: Experiment, key: str) -> Any:
+    """A setting by its name or the end of it: `alpha` is `federation.partition.alpha`."""
+    settings = flat(experiment.table())
+    if key in ("scenario", "federation.scenario"):
+        return scenario(settings)
+    if f"{key}.name" in settings and key in NAMED:
+        return settings[f"{key}.name"]
+    ends = [name for name in settings if name == key or name.endswith(f".{key}")]
+    # FedDyn has an alpha too; the settings that methods share come first.
+    ends.sort(key=lambda name: name.startswith("algorithm."))
+    return settings[ends[0]] if ends else None
+
+
+def select(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Experiment]:
+    """Those for which all of `KEY=VALUE[,VALUE…]` hold."""
+    left = list(experiments)
     for condition in only:
         key, equals, wanted = condition.partition("=")
         if not equals:
             raise BadInput(f"--only {condition}: must be KEY=VALUE, as in dataset=organamnist")
-        known = list(dict.fromkeys(case.says(key) for case in cases))
+        known = list(dict.fromkeys(says(e, key) for e in experiments))
         if known == [None]:
             raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}")
         values = [_same(value, known) for value in wanted.split(",")]
         if None in values:
             there = ", ".join(str(value) for value in known if value is not None)
             raise BadInput(f"--only {condition}: {key} is {there} here")
-        left = [case for case in left if case.says(key) in values]
+        left = [e for e in left if says(e, key) in values]
     if not left:
         raise BadInput(
             f"--only {' --only '.join(only)}: no experiment is all of that; several values of one "

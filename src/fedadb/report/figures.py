@@ -1,7 +1,9 @@
 """The figures, as matplotlib draws them: curves, bars and heat maps over methods and settings."""
 
+import io
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -11,6 +13,7 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedadb.core.files import write_whole
 from fedadb.report.convergence import race
 from fedadb.report.groups import Board, colours
 from fedadb.report.notes import shortened
@@ -18,6 +21,8 @@ from fedadb.report.partition import plain
 from fedadb.report.runs import Run
 from fedadb.report.statistics import ewma, interval, mean_curve
 from fedadb.report.sweeps import draw_sweep, sweeps
+
+PICTURES = ("png", "pdf")
 
 
 def draw_all(board: Board) -> dict[str, Figure]:
@@ -29,6 +34,14 @@ def draw_all(board: Board) -> dict[str, Figure]:
     for key, lines in sweeps(board).items():
         figures[f"sweep-{key}"] = draw_sweep(key, lines, colours(board))
     return figures
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure under each of the endings, whole or not at all."""
+    for ending in PICTURES:
+        picture = io.BytesIO()
+        figure.savefig(picture, format=ending, dpi=150)
+        write_whole(path.with_name(f"{path.name}.{ending}"), picture.getvalue())
 
 
 def title(board: Board, column: str) -> str:

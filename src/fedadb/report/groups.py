@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from fedadb.core.errors import BadInput
-from fedadb.experiment.presets import SCENARIOS
+from fedadb.experiment.presets import scenario
 from fedadb.report.runs import Run
 
 METHODS = {
@@ -96,12 +96,6 @@ def short(key: str, value: Any) -> str:
 
 def _in_full(key: str, value: Any) -> str:
     return f"{key.rpartition('.')[2]}={value!r}"
-
-
-def scenario(settings: Settings) -> str | None:
-    """The name of a number of clients and a participation, if it has one."""
-    size = {k: settings.get(f"federation.{k}") for k in ("clients", "participation")}
-    return next((name for name, known in SCENARIOS.items() if known == size), None)
 
 
 def _part(run: Run, of_algorithm: bool) -> Settings:

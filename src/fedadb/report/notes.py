@@ -1,7 +1,8 @@
 """What must be said beside numbers: over how many seeds, of which rounds, finished or not."""
 
+from fedadb.experiment.presets import scenario
 from fedadb.report import paper
-from fedadb.report.groups import Board, scenario, short
+from fedadb.report.groups import Board, short
 
 
 def notes(board: Board) -> list[str]:
@@ -19,7 +20,7 @@ def notes(board: Board) -> list[str]:
     if unfinished:
         said.append(f"{unfinished} of the runs are not finished.")
     said += _unlabelled(board)
-    return said + [f"{c}: {short}." for c in board.columns if (short := shortened(board, c))]
+    return said + [f"{c}: {less}." for c in board.columns if (less := shortened(board, c))]
 
 
 def _unlabelled(board: Board) -> list[str]:

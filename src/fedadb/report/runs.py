@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ class Run:
     def accuracy(self) -> list[float]:
         return [record["accuracy"] for record in self.rounds]
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result but the seed, under dotted names."""
         leaves = flat(self.experiment)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from fedadb.core.files import PARTITION
+from fedadb.experiment.presets import scenario
 from fedadb.report import paper
 from fedadb.report.convergence import convergence
 from fedadb.report.formats import NOTHING, RUNNING, Entry, Table
-from fedadb.report.groups import Board, scenario
+from fedadb.report.groups import Board
 from fedadb.report.notes import notes
 from fedadb.report.runs import Run
 from fedadb.report.statistics import (

@@ -1,12 +1,11 @@
 """A report: tables, figures and the page, in a directory."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.files import write_whole
 from fedadb.report import tables
-from fedadb.report.figures import draw_all
+from fedadb.report.figures import PICTURES, draw_all, save
 from fedadb.report.formats import Table, comma_separated, latex, markdown
 from fedadb.report.groups import Board
 from fedadb.report.page import page
@@ -17,7 +16,6 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "tex": latex,
     "csv": comma_separated,
 }
-PICTURES = ("png", "pdf")
 ENDINGS = (*FORMATS, *PICTURES)
 PAGE = "index.html"
 
@@ -32,9 +30,6 @@ def write_report(board: Board, title: str, out: Path) -> Path:
         for ending, written in FORMATS.items():
             write_whole(out / f"{table.name}.{ending}", written(table).encode())
     for name, figure in draw_all(board).items():
-        for ending in PICTURES:
-            picture = io.BytesIO()
-            figure.savefig(picture, format=ending, dpi=150)
-            write_whole(out / f"{name}.{ending}", picture.getvalue())
+        save(figure, out / name)
     write_whole(out / PAGE, page(page_data(board, title)).encode())
     return out / PAGE

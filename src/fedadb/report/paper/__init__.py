@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedadb.experiment.presets import flat
-from fedadb.report.groups import scenario
+from fedadb.experiment.presets import flat, scenario
 from fedadb.report.runs import Run
 
 HERE = Path(__file__).parent
