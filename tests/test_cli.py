@@ -177,13 +177,14 @@ def test_a_report_of_runs(
     assert (code, "is a file, and must be a directory" in err) == (2, True)
 
 
+@pytest.mark.parametrize("live", [True, False])  # written with the rounds, or when they are done
 def test_events_for_tensorboard_go_on_with_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    live: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     words = ["run", "--set", "rounds=3", "--set", "local.epochs=1", "--out", str(tmp_path)]
-    for more in ([], ["--tensorboard"], [], ["--tensorboard"]):
+    for more in (["--tensorboard"] if live else [], [], ["--tensorboard"]):
         code, _, _ = invoke(*words, *more, monkeypatch=monkeypatch, capsys=capsys)
         assert code == 0
     events = EventAccumulator(str(tmp_path / "tensorboard"))

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.work import Clock, Work, accuracy, normalised, report
+from benchmarks.speed.work import Clock, Work, accuracy, normalised, report, train
 
 client = ClientApp()
 server = ServerApp()
@@ -35,12 +34,7 @@ def train(message: Message, context: Context) -> Message:
     held = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
     f = work.module()
     f.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimiser = torch.optim.SGD(f.parameters(), lr=work.lr, momentum=work.momentum)
-    for _ in range(work.epochs):
-        for a, b in DataLoader(held, batch_size=work.batch, shuffle=True):
-            optimiser.zero_grad()
-            F.cross_entropy(f(a), b).backward()
-            optimiser.step()
+    train(f, held, work)
     content = RecordDict(
         {
             "arrays": ArrayRecord(f.state_dict()),

@@ -12,11 +12,10 @@ import tempfile
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.work import Clock, Work, accuracy, normalised, report
+from benchmarks.speed.work import Clock, Work, accuracy, normalised, report, train
 
 
 class Net(nn.Module):
@@ -54,12 +53,7 @@ def site() -> None:
             clock = clock or Clock()
         rows = work.rows_of(work.chosen(sent.current_round)[which])
         held = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
-        optimiser = torch.optim.SGD(f.parameters(), lr=work.lr, momentum=work.momentum)
-        for _ in range(work.epochs):
-            for a, b in DataLoader(held, batch_size=work.batch, shuffle=True):
-                optimiser.zero_grad()
-                F.cross_entropy(f(a), b).backward()
-                optimiser.step()
+        train(f, held, work)
         flare.send(
             flare.FLModel(params=f.state_dict(), meta={"NUM_STEPS_CURRENT_ROUND": work.rows})
         )

@@ -3,10 +3,9 @@
 import copy
 
 import torch
-import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.work import Clock, Work, accuracy, normalised, report
+from benchmarks.speed.work import Clock, Work, accuracy, normalised, report, train
 
 
 def main() -> None:
@@ -23,12 +22,7 @@ def main() -> None:
         states = []
         for k in work.chosen(t):
             local = copy.deepcopy(f)
-            optimiser = torch.optim.SGD(local.parameters(), lr=work.lr, momentum=work.momentum)
-            for _ in range(work.epochs):
-                for a, b in DataLoader(held[k], batch_size=work.batch, shuffle=True):
-                    optimiser.zero_grad()
-                    F.cross_entropy(local(a), b).backward()
-                    optimiser.step()
+            train(local, held[k], work)
             states.append(local.state_dict())
         f.load_state_dict({n: sum(s[n] for s in states) / len(states) for n in states[0]})
         reached = accuracy(f, iter(DataLoader(test, batch_size=work.batch)))

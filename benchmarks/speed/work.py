@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 ROWS, TEST = 600, 10_000  # of a client; to evaluate on after each round
 
@@ -87,6 +88,16 @@ class Clock:
         now = time.perf_counter()
         self.seconds.append(now - self.last)
         self.last = now
+
+
+def train(f: nn.Module, held: TensorDataset, work: Work) -> None:
+    """A client's local work as most code has it."""
+    optimiser = torch.optim.SGD(f.parameters(), lr=work.lr, momentum=work.momentum)
+    for _ in range(work.epochs):
+        for x, y in DataLoader(held, batch_size=work.batch, shuffle=True):
+            optimiser.zero_grad()
+            F.cross_entropy(f(x), y).backward()
+            optimiser.step()
 
 
 def accuracy(f: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
