@@ -26,7 +26,7 @@ def data() -> tuple[np.ndarray, ...]:
 
 
 @client.train()
-def train(message: Message, context: Context) -> Message:
+def train_client(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     work = Work.given()
     x, y, _, _ = data()
