@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 Found = Mapping[str, Any]  # what an analysis found of each run, by the run's name
 
@@ -92,7 +93,14 @@ def landscape(found: Found, classes: Sequence[str]) -> Figure:
 
 
 def tsne(found: Found, classes: Sequence[str]) -> Figure:
-    return _two_times(found, _scatter, 4.2)
+    figure = _two_times(found, _scatter, 4.2)
+    dots = figure.axes[0].collections[0]
+    shown = list(enumerate(classes))[:20]
+    handles: Any = [
+        Line2D([], [], linestyle="", marker="o", color=dots.to_rgba(c, alpha=1)) for c, _ in shown
+    ]
+    figure.legend(handles, [name for _, name in shown], loc="outside right center", frameon=False)
+    return figure
 
 
 def _scatter(axes: Axes, numbers: Mapping[str, Any]) -> None:
