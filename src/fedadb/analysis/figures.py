@@ -94,10 +94,11 @@ def landscape(found: Found, classes: Sequence[str]) -> Figure:
 
 def tsne(found: Found, classes: Sequence[str]) -> Figure:
     figure = _two_times(found, _scatter, 4.2)
-    dots = figure.axes[0].collections[0]
+    colours: Any = figure.axes[0].collections[0]
     shown = list(enumerate(classes))[:20]
     handles: Any = [
-        Line2D([], [], linestyle="", marker="o", color=dots.to_rgba(c, alpha=1)) for c, _ in shown
+        Line2D([], [], linestyle="", marker="o", color=colours.to_rgba(c, alpha=1))
+        for c, _ in shown
     ]
     figure.legend(handles, [name for _, name in shown], loc="outside right center", frameon=False)
     return figure
