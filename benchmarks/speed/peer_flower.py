@@ -33,7 +33,7 @@ def train_client(message: Message, context: Context) -> Message:
     rows = work.rows_of(int(context.node_config["partition-id"]))
     held = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
     f = work.module()
-    f.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    f.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     train(f, held, work)
     content = RecordDict(
         {
@@ -60,7 +60,7 @@ def main(grid: Grid, context: Context) -> None:
             for k in work.chosen(t)
         ]
         replies = grid.send_and_receive(messages)
-        states = [r.content["arrays"].to_torch_state_dict() for r in replies]
+        states = [r.content.array_records["arrays"].to_torch_state_dict() for r in replies]
         f.load_state_dict({n: sum(s[n] for s in states) / len(states) for n in states[0]})
         result["accuracy"] = accuracy(f, iter(DataLoader(test, batch_size=work.batch)))
         clock.tick()

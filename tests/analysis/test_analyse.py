@@ -61,7 +61,7 @@ def test_all_analyses_of_two_runs(
     plane = found["landscape"]["FedADB, seed 0"]
     assert plane["loss"][10][10] == plane["centre"]
     subject = load(runs[0])
-    rows = stratified(subject.train.y, 60, 10, "training")
+    rows = stratified(subject.train.y, 60, range(10), "training")
     given = batches(subject, subject.train, rows)
     assert plane["centre"] == mean_loss(subject.world.f, subject.w, given)
     assert len(found["forgetting"]["FedADB, seed 0"]["in_local"]) == 3
@@ -107,5 +107,30 @@ def test_runs_that_lack_something(
     code, _, err = invoke(str(tmp_path / "run"), "pca", monkeypatch=monkeypatch, capsys=capsys)
     assert (code, "kept no anchors: run it with algorithm.keep_anchors" in err) == (2, True)
     (tmp_path / "run" / "model.safetensors").unlink()
-    code, _, err = invoke(str(tmp_path / "run"), monkeypatch=monkeypatch, capsys=capsys)
+    words = [str(tmp_path / "run"), "hessian"]
+    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, "is not finished: there is no model.safetensors yet" in err) == (2, True)
+    code, _, err = invoke(words[0], monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "hessian is left out: " in err, "pca is left out: " in err) == (0, True, True)
+    there = {path.stem for path in (tmp_path / "run" / "analysis").iterdir()}
+    assert there == {"heatmap", "forgetting"}
+    (tmp_path / "run" / "rounds.jsonl").write_text("")
+    code, _, err = invoke(words[0], "heatmap", monkeypatch=monkeypatch, capsys=capsys)
+    assert (code, "has no rounds yet" in err) == (2, True)
+
+
+def test_members_may_lack_a_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {"rounds": 1, "algorithm": {"name": "fedadb", "steps": 1}, "local": {"epochs": 1}}
+    federation = {"clients": 20, "participation": 0.05, "partition": {"alpha": 0.05}}
+    run(Experiment.read({**table, "federation": federation}), tmp_path / "run")
+    words = [str(tmp_path / "run"), "membership"]
+    code, _, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0
+    found = json.loads((tmp_path / "run" / "analysis" / "membership.json").read_text())
+    took_part = record.read(tmp_path / "run" / "rounds.jsonl")[0]["clients"]
+    counts = json.loads((tmp_path / "run" / "partition.json").read_text())["counts"]
+    classes = sum(n > 0 for n in counts[took_part[0]])
+    assert 1 <= classes < 10
+    assert found["FedADB, seed 0"]["images"] % classes == 0

@@ -1,6 +1,7 @@
 """The analyses as pictures: several runs side by side, on one scale."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import matplotlib
@@ -20,6 +21,12 @@ def side_by_side(n: int, height: float = 3.4, **settings: Any) -> tuple[Figure, 
     return figure, list(figure.subplots(1, n, squeeze=False, **settings)[0])
 
 
+def _ticks(classes: Sequence[str]) -> tuple[list[int], list[str]]:
+    """A place and a name for each class, or for every tenth if they are many."""
+    places = list(range(0, len(classes), 1 if len(classes) <= 20 else 10))
+    return places, [classes[c] for c in places]
+
+
 def heatmap(found: Found, classes: Sequence[str]) -> Figure:
     figure, panels = side_by_side(len(found))
     for axes, (name, numbers) in zip(panels, found.items(), strict=True):
@@ -28,7 +35,8 @@ def heatmap(found: Found, classes: Sequence[str]) -> Figure:
         image = axes.imshow(
             by_class, aspect="auto", interpolation="none", vmin=0, vmax=1, extent=frame
         )
-        axes.set(title=name, xlabel="round", ylabel="class")
+        axes.set(title=name, xlabel="round")
+        axes.set_yticks(*_ticks(classes))
     figure.colorbar(image, ax=panels, label="test accuracy of the class")
     return figure
 
@@ -45,13 +53,14 @@ def forgetting(found: Found, classes: Sequence[str]) -> Figure:
                 label = f"{name}, {key}"
                 right.plot(rounds, numbers[key], style, color=line.get_color(), label=label)
         else:
-            lost = [0 if v is None else v for v in numbers["by_class"]]
+            lost = [np.nan if v is None else v for v in numbers["by_class"]]
             right.plot(lost, "o", color=line.get_color(), label=name)
     left.set(xlabel="round", ylabel="forgetting so far", title="the global model")
     if clients:
         right.set(xlabel="round", ylabel="accuracy", title="clients before the mean")
     else:
-        right.set(xlabel="class", ylabel="lost in the end", title="by class")
+        right.set(ylabel="lost in the end", title="by class")
+        right.set_xticks(*_ticks(classes), rotation=60, ha="right", rotation_mode="anchor")
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=8)
@@ -83,12 +92,14 @@ def landscape(found: Found, classes: Sequence[str]) -> Figure:
         flat: Axes = figure.add_subplot(2, n, i)
         shown = flat.contourf(a, b, loss, levels=levels)
         flat.plot(0, 0, "r+")
+        flat.set_aspect("equal")
         flat.set(title=f"{name}: {numbers['centre']:.3f} at the centre", xlabel="a·v₁")
         flat.set_ylabel("b·v₂")
         solid: Any = figure.add_subplot(2, n, n + i, projection="3d")
         solid.plot_surface(a, b, loss, cmap="viridis", vmin=low, vmax=high)
         solid.set_zlim(low, high)
-    figure.colorbar(shown, ax=figure.axes, label="training loss", shrink=0.6)
+        solid.set(xlabel="a·v₁", ylabel="b·v₂", xticks=(-0.5, 0, 0.5), yticks=(-0.5, 0, 0.5))
+    figure.colorbar(shown, ax=figure.axes, label="training loss", shrink=0.6, format="%.1f")
     return figure
 
 
@@ -115,20 +126,17 @@ def _scatter(axes: Axes, numbers: Mapping[str, Any]) -> None:
 
 
 def pca(found: Found, classes: Sequence[str]) -> Figure:
-    figure = _two_times(found, _correlations, 4.2)
+    figure = _two_times(found, partial(_correlations, classes=classes), 5.2)
     figure.colorbar(figure.axes[0].images[0], ax=figure.axes, label="Pearson, in three components")
     return figure
 
 
-def _correlations(axes: Axes, numbers: Mapping[str, Any]) -> None:
+def _correlations(axes: Axes, numbers: Mapping[str, Any], classes: Sequence[str]) -> None:
     axes.imshow(numbers["pearson_3"], cmap="RdBu_r", vmin=-1, vmax=1)
-    axes.set(xlabel="centre of class", ylabel="anchor")
-    axes.annotate(
-        f"own {numbers['diagonal_3']:.2f}, others {numbers['off_diagonal_3']:.2f}",
-        (0.5, -0.3),
-        xycoords="axes fraction",
-        ha="center",
-    )
+    means = f"mean: own {numbers['diagonal_3']:.2f}, others {numbers['off_diagonal_3']:.2f}"
+    axes.set(xlabel=f"centre of class\n{means}", ylabel="anchor")
+    axes.set_xticks(*_ticks(classes), rotation=60, ha="right", rotation_mode="anchor")
+    axes.set_yticks(*_ticks(classes))
 
 
 def _two_times(

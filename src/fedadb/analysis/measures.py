@@ -12,7 +12,6 @@ from fedadb.analysis import embedding, privacy
 from fedadb.analysis import hessian as curvature
 from fedadb.analysis import landscape as surroundings
 from fedadb.analysis.subject import Subject, batches, features, stratified
-from fedadb.engine import record
 from fedadb.engine.evaluate import evaluate
 from fedadb.report.statistics import forgetting as final_forgetting
 
@@ -22,13 +21,12 @@ Numbers = dict[str, Any]
 
 def heatmap(subject: Subject) -> Numbers:
     """Class accuracy over rounds."""
-    rounds = record.read(subject.directory / "rounds.jsonl")
-    return {"class_accuracy": [r["class_accuracy"] for r in rounds]}
+    return {"class_accuracy": [r["class_accuracy"] for r in subject.rounds]}
 
 
 def forgetting(subject: Subject) -> Numbers:
     """F up to each round, of each class in the end, and what clients know before the mean."""
-    rounds = record.read(subject.directory / "rounds.jsonl")
+    rounds = subject.rounds
     known = [r["class_accuracy"] for r in rounds]
     over_time = [None] + [final_forgetting(known[: t + 1]) for t in range(1, len(known))]
     by_class = [
@@ -88,7 +86,7 @@ def _compared(subject: Subject, t: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Real features and labels, anchors' features and classes, by the model sent in round t."""
     sent, test = subject.sent[t], subject.world.test
     n = min(PER_CLASS * subject.world.f.classes, len(test.y))
-    rows = stratified(test.y, n, subject.world.f.classes, "test")
+    rows = stratified(test.y, n, range(subject.world.f.classes), "test")
     real = features(subject, sent.w, batches(subject, test, rows))
     with torch.no_grad():
         anchors = subject.world.f(sent.w, sent.anchors.x).features  # one batch of anchors
@@ -158,13 +156,15 @@ def membership(subject: Subject) -> Numbers:
     sent = subject.sent[max(subject.sent)]
     f, test = subject.world.f, subject.world.test
     train = subject.train.rows(subject.members())
-    per_class = min(torch.bincount(y, minlength=f.classes).min() for y in (train.y, test.y))
-    n = max(1, min(PER_CLASS, int(per_class))) * f.classes
+    counts = torch.stack([torch.bincount(y, minlength=f.classes) for y in (train.y, test.y)])
+    fewest = counts.min(0).values
+    both = fewest.nonzero().flatten().tolist()  # who took part may lack a class
+    n = min(PER_CLASS, int(fewest[both].min())) * len(both)
     scores: dict[str, list[np.ndarray]] = {"pixels": [], "features": [], "loss": []}
     with torch.no_grad():
         of_anchor = f(sent.w, sent.anchors.x).features
     for examples, what in ((train, "training"), (test, "test")):
-        given = batches(subject, examples, stratified(examples.y, n, f.classes, what))
+        given = batches(subject, examples, stratified(examples.y, n, both, what))
         x, y = torch.cat([b.x for b in given]), torch.cat([b.y for b in given])
         other = y[:, None] != sent.anchors.c  # each image beside the nearest anchor of its class
         with torch.no_grad():

@@ -1,5 +1,6 @@
 """A finished run, loaded to be looked into."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.core.vector import Vector
 from fedadb.engine import record
+from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors
 from fedadb.experiment import config
 from fedadb.experiment.build import World, build
@@ -30,9 +32,34 @@ class Subject:
     directory: Path
     experiment: Experiment
     world: World
-    w: Vector  # the deployed weights
     looked_at: Tensor  # the training rows whose loss is looked at
     track: Track = unseen
+
+    @cached_property
+    def rounds(self) -> list[Record]:
+        """What was recorded; at least one round."""
+        found = record.read(self.directory / ROUNDS)
+        if not found:
+            raise BadInput(f"{self.directory} has no rounds yet: run it first")
+        return found
+
+    @cached_property
+    def w(self) -> Vector:
+        """The deployed weights."""
+        path, again = self.directory / MODEL, f"fedadb run {self.directory / EXPERIMENT} --out "
+        if not path.exists():
+            raise BadInput(
+                f"{self.directory} is not finished: there is no {MODEL} yet; "
+                f"`{again}{self.directory}` runs it to its end"
+            )
+        remedy = f"delete it, and `{again}{self.directory}` makes it anew"
+        tensors, _ = read_tensors(path, remedy)
+        layout = self.world.f.layout
+        held = {name: tensors[name] for name in layout.names if name in tensors}
+        w = unpack(Vector, held, layout)
+        if not w.flat.isfinite().all():
+            raise Fault(f"{path} has weights that are not finite: the run diverged")
+        return w
 
     @property
     def train(self) -> Examples:
@@ -41,8 +68,7 @@ class Subject:
 
     def members(self) -> Tensor:
         """The rows of the clients that took part in a round: what the model has seen."""
-        rounds = record.read(self.directory / ROUNDS)
-        seen = {k for line in rounds for k in line["clients"]}
+        seen = {k for line in self.rounds for k in line["clients"]}
         return torch.cat([self.world.shards[k].rows for k in sorted(seen)])
 
     @property
@@ -87,31 +113,24 @@ def load(directory: Path, images: int | None = None, track: Track = unseen) -> S
     """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
     if not (directory / EXPERIMENT).exists():
         raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
-    if not (directory / MODEL).exists():
-        raise BadInput(f"{directory} is not finished: there is no {MODEL} yet; run it to its end")
     table = config.load(directory / EXPERIMENT)
     # Where and how it was trained is of no account here: second derivatives need float32.
     engine = {"device": "cpu", "precision": "float32"}
     e = Experiment.read(merge(table, {"engine": engine}))
     world = build(e, track)
-    tensors, _ = read_tensors(directory / MODEL, "delete it, and the same command makes it anew")
-    layout = world.f.layout
-    w = unpack(Vector, {name: tensors[name] for name in layout.names if name in tensors}, layout)
-    if not w.flat.isfinite().all():
-        raise Fault(f"{directory / MODEL} has weights that are not finite: the run diverged")
     labels = world.shards[0].examples.y
     n = images or min(IMAGES, len(labels))
-    looked_at = stratified(labels, n, world.f.classes, "training")
-    return Subject(directory, e, world, w, looked_at, track)
+    looked_at = stratified(labels, n, range(world.f.classes), "training")
+    return Subject(directory, e, world, looked_at, track)
 
 
-def stratified(labels: Tensor, n: int, classes: int, what: str) -> Tensor:
+def stratified(labels: Tensor, n: int, classes: Sequence[int], what: str) -> Tensor:
     """As many rows or a few more, the same number of each class or all of it, mixed."""
     if n > len(labels):
         raise BadInput(f"--images {n}: there are {len(labels)} {what} images")
-    per_class = -(-n // classes)
+    per_class = -(-n // len(classes))
     chosen = []
-    for c in range(classes):
+    for c in classes:
         rows = torch.nonzero(labels == c).flatten()
         if not len(rows):
             raise BadInput(f"class {c} has no {what} images, and all classes are compared")

@@ -20,40 +20,54 @@ from fedadb.report.figures import save
 class Analysis(NamedTuple):
     measure: Callable[[Subject], Numbers]
     draw: Callable[[figures.Found, Sequence[str]], Figure]
-    anchors: int = 0  # of how many rounds it needs them
+    needs: Callable[[Subject], object]  # raises what it lacks
+    anchors: bool = False  # whether it is of anchors
 
 
 ANALYSES = {
-    "heatmap": Analysis(measures.heatmap, figures.heatmap),
-    "forgetting": Analysis(measures.forgetting, figures.forgetting),
-    "hessian": Analysis(measures.hessian, figures.hessian),
-    "landscape": Analysis(measures.landscape, figures.landscape),
-    "tsne": Analysis(measures.tsne, figures.tsne, anchors=2),
-    "pca": Analysis(measures.pca, figures.pca, anchors=2),
-    "psnr": Analysis(measures.psnr, figures.psnr, anchors=1),
-    "membership": Analysis(measures.membership, figures.membership, anchors=1),
+    "heatmap": Analysis(measures.heatmap, figures.heatmap, lambda s: s.rounds),
+    "forgetting": Analysis(measures.forgetting, figures.forgetting, lambda s: s.rounds),
+    "hessian": Analysis(measures.hessian, figures.hessian, lambda s: s.w),
+    "landscape": Analysis(measures.landscape, figures.landscape, lambda s: s.w),
+    "tsne": Analysis(measures.tsne, figures.tsne, Subject.early_and_late, anchors=True),
+    "pca": Analysis(measures.pca, figures.pca, Subject.early_and_late, anchors=True),
+    "psnr": Analysis(measures.psnr, figures.psnr, lambda s: s.sent, anchors=True),
+    "membership": Analysis(
+        measures.membership, figures.membership, lambda s: (s.sent, s.w, s.rounds), anchors=True
+    ),
 }
 
 
-def analyse(
-    subjects: Sequence[Subject], names: Sequence[str], out: Path
-) -> dict[str, dict[str, Numbers]]:
-    """What the analyses find, by analysis and run; `out` has it as files.
+def require(name: str, subjects: Sequence[Subject]) -> None:
+    """That the runs have what the analysis needs."""
+    for subject in of(name, subjects):
+        ANALYSES[name].needs(subject)
 
-    Runs of methods without anchors are left out where anchors are needed, unless there is no other.
-    """
+
+def of(name: str, subjects: Sequence[Subject]) -> Sequence[Subject]:
+    """The runs that it is of: where anchors are needed, those that have them, if any has."""
+    with_anchors = [subject for subject in subjects if subject.has_anchors]
+    return with_anchors if ANALYSES[name].anchors and with_anchors else subjects
+
+
+def analyse(
+    subjects: Sequence[Subject],
+    names: Sequence[str],
+    out: Path,
+    tell: Callable[[str], None] = lambda step: None,
+) -> dict[str, dict[str, Numbers]]:
+    """What the analyses find, by analysis and run; `out` has it as files."""
     if len({subject.world.classes for subject in subjects}) > 1:
         raise BadInput("these runs have different classes: analyse them apart")
     titles = _titles(subjects)
-    with_anchors = [s for s in subjects if s.has_anchors] or subjects
     for name in names:  # what cannot be done is told before anything is computed
-        for subject in with_anchors if ANALYSES[name].anchors else ():
-            _ = subject.early_and_late() if ANALYSES[name].anchors == 2 else subject.sent
+        require(name, subjects)
     out.mkdir(parents=True, exist_ok=True)
     everything: dict[str, dict[str, Numbers]] = {}
     for name in names:
         analysis, found = ANALYSES[name], {}
-        for subject in with_anchors if analysis.anchors else subjects:
+        for subject in of(name, subjects):
+            tell(f"{name} of {titles[subject.directory]}")
             with one_thread():
                 found[titles[subject.directory]] = analysis.measure(subject)
         everything[name] = found

@@ -66,4 +66,5 @@ def main() -> None:
         complain(str(error))
         sys.exit(1)
     except KeyboardInterrupt:
+        complain("stopped")
         sys.exit(130)

@@ -1,7 +1,7 @@
 """The command that looks into finished runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,11 +10,16 @@ from fedadb.cli.terminal import complain, out, tell, track
 from fedadb.core.errors import BadInput
 from fedadb.core.files import ANALYSIS
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedadb.analysis.subject import Subject
+
 
 def analyse(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="RUN... [NAME...]", help=f"Runs; then any of {', '.join(NAMES)}."),
+        typer.Argument(metavar="RUN... [NAME...]"),
     ],
     images: Annotated[
         int | None,
@@ -28,10 +33,10 @@ def analyse(
 ) -> None:
     """See what models kept, how flat they sit and what anchors tell: figures and numbers.
 
-    Without names it is all of them. Several runs are shown side by side, on one scale.
+    NAME is any of heatmap, forgetting, hessian, landscape, tsne, pca, psnr and membership; without
+    one it is all that the runs allow. Several runs are shown side by side, on one scale.
     """
     from fedadb.analysis.subject import load
-    from fedadb.analysis.write import ANALYSES
     from fedadb.analysis.write import analyse as write
 
     places = [Path(word) for word in words if word not in NAMES]
@@ -43,14 +48,25 @@ def analyse(
             raise BadInput(f"{place} is no directory of a run and no analysis ({', '.join(NAMES)})")
     subjects = [load(place, images, track) for place in places]
     if not names:
-        names = list(NAMES)
-        if not any(subject.has_anchors for subject in subjects):
-            complain("no run has anchors: tsne, pca, psnr and membership are left out")
-            names = [name for name in names if not ANALYSES[name].anchors]
+        names = possible(subjects)
     place = directory or places[0] / ANALYSIS
-    found = write(subjects, names, place)
+    found = write(subjects, names, place, tell)
     show_numbers(found)
-    tell(f"Figures and numbers: {place}")
+    tell(f"Figures and numbers: {place}; `fedadb report {places[0]}` has them on its page")
+
+
+def possible(subjects: "Sequence[Subject]") -> list[str]:
+    """The analyses for which these runs have what is needed; why others are left out is told."""
+    from fedadb.analysis.write import require
+
+    names = []
+    for name in NAMES:
+        try:
+            require(name, subjects)
+            names.append(name)
+        except BadInput as error:
+            complain(f"{name} is left out: {error}")
+    return names
 
 
 def show_numbers(found: "dict[str, dict[str, dict[str, object]]]") -> None:
@@ -66,7 +82,8 @@ def show_numbers(found: "dict[str, dict[str, dict[str, object]]]") -> None:
             values = [_numbers(of.get(run, {})).get(key) for run in runs]
             told = ["--" if v is None else f"{v:.4g}" for v in values]
             table.add_row(f"{analysis}: {key.replace('_', ' ')}", *told)
-    out.print(table)
+    if table.row_count:
+        out.print(table)
 
 
 def _numbers(numbers: "dict[str, object]", path: str = "") -> dict[str, float]:

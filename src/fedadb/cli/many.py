@@ -93,9 +93,9 @@ def train_all(
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         complain(f"{names[0]}{others}: {message}")
     if done:
-        then(done)
         show(done, title, report)
         tell(f"Results: {place}")
+        then(done)
     if failed:
         runs = sum(map(len, failed.values()))
         complain(f"{runs} of {len(experiments)} runs failed; the same command tries them again")

@@ -50,6 +50,9 @@ def reproduce(
     What is done is not done again, and runs that two studies share are shared if --out is the same.
     """
     from fedadb.experiment.study import read_study, select
+    from fedadb.report.groups import arrange
+    from fedadb.report.runs import read
+    from fedadb.report.write import write_report
 
     if not 0 < scale <= 1:
         raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")
@@ -68,11 +71,14 @@ def reproduce(
     short += f", {' and '.join(only)}" if only else ""
     report = place / ("report" if directory is None else f"report-{path.stem}")
 
+    title = f"{study.title}{short}"
+
     def then(done: list[Path]) -> None:
         if study.analyses:
             look_into(done, study.analyses)
+            write_report(arrange([read(run) for run in done]), title, report)  # with them on it
 
-    train_all(experiments, place, report, f"{study.title}{short}", tensorboard, then)
+    train_all(experiments, place, report, title, tensorboard, then)
 
 
 def find(name: str) -> Path:
@@ -95,7 +101,7 @@ def look_into(runs: Sequence[Path], names: Sequence[str]) -> None:
     for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
         those = [subject for subject in subjects if subject.experiment.dataset == dataset]
         place = those[0].directory / ANALYSIS  # where the page looks for it
-        show_numbers(analyse(those, names, place))
+        show_numbers(analyse(those, names, place, tell))
         tell(f"Figures and numbers: {place}")
 
 
