@@ -33,7 +33,8 @@ def train(
 
     title = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
-    if workers != "auto" and workers > cores():
+    elsewhere = e.engine.backend == "ray" and e.engine.address is not None
+    if workers != "auto" and workers > cores() and not elsewhere:
         complain(f"engine.workers = {workers}, and there are {cores()} cores: they share them")
     if tensorboard:
         require()

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from fedadb.core.algorithm import Reply, Round
 from fedadb.core.data import Shard
-from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.errors import Fault
+from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
+from fedadb.engine.answers import as_error, unpack_answer
 from fedadb.engine.evaluate import Exam, Scores
 from fedadb.engine.local import Learner
 from fedadb.engine.shared import Shared, room_for
@@ -169,15 +170,10 @@ class Pool:
 
     def _reply(self, hand: Hand, k: int, message: Message) -> Reply:
         if "error" in message:
-            kinds: dict[str, type[Exception]] = {"BadInput": BadInput, "Fault": Fault}
-            raise kinds.get(message["error"], RuntimeError)(message["text"])
+            raise as_error(message["error"], message["text"])
         tensors = {name: t.clone() for name, t in hand.outbox.read(message["header"]).items()}
-        memory = {n[7:]: t for n, t in tensors.items() if n.startswith("memory/")}
-        reply = {n[6:]: t for n, t in tensors.items() if n.startswith("reply/")}
-        layout = self.learner.f.layout
-        if memory:
-            self.memories[k] = unpack(self._memory_kind, memory, layout)
-        return unpack(Reply, reply, layout)
+        reply, self.memories[k] = unpack_answer(tensors, self._memory_kind, self.learner.f.layout)
+        return reply
 
 
 def _live(worker: Worker, connection: Connection, others: list[Connection], parent: int) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -13,10 +12,10 @@ import torch
 
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
-from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
+from fedadb.engine.answers import in_words, pack_answer
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import Exam
 from fedadb.engine.local import Learner
@@ -129,12 +128,10 @@ class Worker:
             reply, memory = train_client(
                 self.learner, self.shards[k], sent, k, memory, round, self.rng
             )
-            tensors = pack(reply, "reply") | pack(memory, "memory")
-            return {"client": k, "header": self.outbox.write(tensors)}
-        except (BadInput, Fault) as error:
-            return {"client": k, "error": type(error).__name__, "text": str(error)}
-        except Exception:
-            return {"client": k, "error": "Exception", "text": traceback.format_exc()}
+            return {"client": k, "header": self.outbox.write(pack_answer(reply, memory))}
+        except Exception as error:
+            kind, text = in_words(error)
+            return {"client": k, "error": kind, "text": text}
 
     def _unpack(self, kind: type[Any], memory: Shared, header: Header) -> Any:
         return unpack(kind, memory.read(header), self.learner.f.layout)

@@ -49,6 +49,11 @@ def build(e: Experiment, track: Track = unseen) -> World:
             "engine.precision = 'bfloat16': this processor has no instructions for it, and would "
             "take many times as long; use float32"
         )
+    if e.engine.backend == "ray" and device.type != "cpu":
+        raise BadInput(
+            f"engine.backend = 'ray': its actors train on CPUs, and engine.device = "
+            f"{e.engine.device!r} is {device.type} here; set engine.device = 'cpu'"
+        )
     splits = datasets.load(e.dataset, track)
     rows = partition(e, splits)
     train = splits.train.to(device)

@@ -44,12 +44,15 @@ class Federation:
 
 @dataclass(frozen=True)
 class Engine:
-    """How it is computed. Neither workers nor overlap change a bit of what comes out."""
+    """How it is computed. Backend, workers and overlap change no bit of what comes out."""
 
     device: str = "auto"  # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
     workers: Annotated[int, Ge(1)] | Literal["auto"] = "auto"  # processes; auto: one a core
     # "stacked": all clients of a round in one computation, for a GPU; auto: each on its own.
     cohort: Literal["auto", "stacked"] = "auto"
+    # What workers are: processes of this machine, or actors of a Ray cluster.
+    backend: Literal["processes", "ray"] = "processes"
+    address: str | None = None  # of the cluster: "auto", "ray://head:10001"; none: Ray, here
     overlap: bool = True  # evaluate a round while the next one trains
     precision: Literal["float32", "bfloat16"] = "float32"
 
@@ -75,6 +78,16 @@ def _federation(given: Any) -> Federation:
             f"{math.ceil(1e4 / federation.clients) / 1e4:g}"
         )
     return federation
+
+
+def _engine(given: Any) -> Engine:
+    engine = tables.read(Engine, given, "engine")
+    if engine.backend == "ray" and engine.cohort == "stacked":
+        raise BadInput(
+            "engine.cohort = 'stacked': is one computation, and engine.backend = 'ray' is many; "
+            "leave one of them out"
+        )
+    return engine
 
 
 def _dataset(given: Any) -> Any:
@@ -124,9 +137,7 @@ class Experiment(BaseModel):
         Algorithm[Any, Any, Any],
         BeforeValidator(lambda given: tables.named(ALGORITHMS, given, "algorithm")),
     ] = FedADB()
-    engine: Annotated[
-        Engine, BeforeValidator(lambda given: tables.read(Engine, given, "engine"))
-    ] = Engine()
+    engine: Annotated[Engine, BeforeValidator(_engine)] = Engine()
 
     @model_validator(mode="before")
     @classmethod

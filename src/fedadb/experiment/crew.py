@@ -1,4 +1,4 @@
-"""Who does the work of an experiment: this process, or workers beside it."""
+"""Who does the work of an experiment: this process, workers beside it, or a cluster."""
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,18 @@ from fedadb.experiment.config import Experiment
 
 
 @contextmanager
+def ground(experiment: Experiment) -> Iterator[None]:
+    """What the crew stands on, if that has to be reached or started first: Ray."""
+    if experiment.engine.backend == "processes":
+        yield
+        return
+    from fedadb.deploy.ray_cluster import connected  # late: not everybody has it
+
+    with connected(experiment.engine.address, as_asked(experiment, cores())):
+        yield
+
+
+@contextmanager
 def crew(
     experiment: Experiment,
     learner: Learner[Any, Any, Any],
@@ -30,6 +42,14 @@ def crew(
     keep_memory()
     if experiment.engine.cohort == "stacked":
         yield Stacked(learner, shards, rng, memories), AtOnce(exam)
+        return
+    if experiment.engine.backend == "ray":
+        from fedadb.deploy.ray import RayCohort
+        from fedadb.deploy.ray_cluster import cpus
+
+        actors = as_asked(experiment, cpus())
+        with closing(RayCohort(learner, shards, rng, actors, memories)) as cohort:
+            yield cohort, AtOnce(exam)
         return
     workers = how_many(experiment, exam.test.y.device.type)
     if workers == 1:
@@ -47,5 +67,9 @@ def how_many(experiment: Experiment, device: str) -> int:
     """
     if device != "cpu" or "fork" not in multiprocessing.get_all_start_methods():
         return 1
+    return as_asked(experiment, cores())
+
+
+def as_asked(experiment: Experiment, available: int) -> int:
     asked = experiment.engine.workers
-    return min(cores() if asked == "auto" else asked, experiment.federation.sampled)
+    return min(available if asked == "auto" else asked, experiment.federation.sampled)

@@ -10,7 +10,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 # How the work is spread, which changes no result.
-IDLE = ("engine.workers", "engine.overlap")
+IDLE = ("engine.workers", "engine.overlap", "engine.backend", "engine.address")
 
 # Tables with a name, which alone is short for them: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")

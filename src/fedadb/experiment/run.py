@@ -34,7 +34,7 @@ from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.crew import crew
+from fedadb.experiment.crew import crew, ground
 from fedadb.experiment.directory import default_directory, require_own
 from fedadb.experiment.environment import note_environment
 
@@ -75,17 +75,18 @@ def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[
         yield Run(out, _finished(experiment, out), iter(()))
         return
     world = build(experiment, track)
-    out.mkdir(parents=True, exist_ok=True)
-    with owned(out), one_thread():
-        require_own(out, experiment)  # another process may have been here in the meantime
-        start, memories = _start(experiment, world, out)
-        write_whole(out / EXPERIMENT, experiment.toml().encode())
-        held = {"classes": world.classes, "counts": world.counts, "domains": world.domains}
-        write_whole(out / PARTITION, json.dumps(held).encode())
-        note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
-        done = record.keep(out / ROUNDS, start.round.t)
-        with closing(_train(experiment, world, out, start, memories)) as rounds:
-            yield Run(out, done, rounds)
+    with ground(experiment), one_thread():
+        out.mkdir(parents=True, exist_ok=True)
+        with owned(out):
+            require_own(out, experiment)  # another process may have been here in the meantime
+            start, memories = _start(experiment, world, out)
+            write_whole(out / EXPERIMENT, experiment.toml().encode())
+            held = {"classes": world.classes, "counts": world.counts, "domains": world.domains}
+            write_whole(out / PARTITION, json.dumps(held).encode())
+            note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
+            done = record.keep(out / ROUNDS, start.round.t)
+            with closing(_train(experiment, world, out, start, memories)) as rounds:
+                yield Run(out, done, rounds)
 
 
 def _finished(experiment: Experiment, out: Path) -> list[Record]:

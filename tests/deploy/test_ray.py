@@ -1,0 +1,194 @@
+"""Ray's actors give the bits of one process, however many of them are lost."""
+
+import gc
+import logging
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedadb
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Algorithm, Round, Weights
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
+from fedadb.engine.cohorts import OneByOne
+from fedadb.engine.federate import Snapshot, federate
+from fedadb.engine.local import Learner
+from fedadb.engine.tensorfile import read_tensors
+from fedadb.experiment import build as builds
+from fedadb.experiment import run as runs
+from fedadb.experiment.build import World, build, sample
+from fedadb.experiment.config import Experiment
+from tests.deploy.failing import Dies, DiesOnce, Fails
+from tests.test_every_algorithm import CLIENTS, model, shards
+
+ray = pytest.importorskip("ray")
+from fedadb.deploy import ray as rays  # noqa: E402
+from fedadb.deploy import ray_cluster  # noqa: E402
+from fedadb.deploy.ray import RayCohort  # noqa: E402
+
+pytestmark = pytest.mark.integration
+PLAN = LocalPlan(2, 8, lr=0.05)
+SMALL: dict[str, Any] = {
+    "rounds": 3,
+    "federation": {"clients": 6, "participation": 0.5},
+    "local": {"epochs": 1},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray leaves files and processes to the garbage collector
+        for name, value in ray_cluster.SETTINGS.items():
+            os.environ.setdefault(name, value)
+        ray.init(
+            "local",
+            num_cpus=2,
+            object_store_memory=150 << 20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        gc.collect()
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.shutdown()
+        gc.collect()
+
+
+def play(e: Experiment, world: World, cohort: Any) -> list[Snapshot[Any]]:
+    before = Round(0, e.rounds, e.federation.clients, world.examples)
+    return list(
+        federate(
+            e.algorithm,
+            world.f,
+            cohort,
+            choose=lambda t: sample(e.federation, e.seed, t),
+            rng=Stream(e.seed),
+            start=Snapshot(before, e.algorithm.init(world.f.weights())),
+        )
+    )
+
+
+@pytest.mark.parametrize(("name", "workers"), [("fedavg", 1), ("feddyn", 2), ("fedadb", 1)])
+def test_actors_give_the_bits_of_one_process(name: str, workers: int) -> None:
+    e = Experiment(algorithm=name, **SMALL)
+    world = build(e)
+    learner = Learner(e.algorithm, world.f, e.local)
+    plain = OneByOne(learner, world.shards, Stream(e.seed))
+    expected = play(e, world, plain)
+    with closing(RayCohort(learner, world.shards, Stream(e.seed), workers)) as cohort:
+        for ours, theirs in zip(play(e, world, cohort), expected, strict=True):
+            assert torch.equal(ours.server.w.flat, theirs.server.w.flat)
+            for mine, plain_reply in zip(ours.replies, theirs.replies, strict=True):
+                assert torch.equal(mine.w.flat, plain_reply.w.flat)
+                assert mine.examples == plain_reply.examples
+                assert str(mine.measured) == str(dict(plain_reply.measured))
+        assert sorted(cohort.memories) == sorted(plain.memories)
+        if name == "feddyn":
+            for k, memory in plain.memories.items():
+                assert torch.equal(cohort.memories[k].g.flat, memory.g.flat)
+
+
+def cohort_of(algorithm: Algorithm[Any, Any, Any], data: list[Shard] | None = None) -> RayCohort:
+    learner = Learner(algorithm, model(algorithm), PLAN)
+    return RayCohort(learner, data or shards(), Stream(1), workers=1)
+
+
+def train(cohort: RayCohort, clients: list[int]) -> list[Vector]:
+    sent = Weights(cohort.learner.f.weights())
+    return [reply.w for reply in cohort(sent, clients, Round(1, 9, CLIENTS, 60))]
+
+
+def test_a_client_whose_actor_is_lost_is_trained_again(tmp_path: Path) -> None:
+    plain = OneByOne(Learner(FedAvg(), model(FedAvg()), PLAN), shards(), Stream(1))
+    sent = Weights(plain.learner.f.weights())
+    expected = [r.w for r in plain(sent, [0, 1, 2], Round(1, 9, CLIENTS, 60))]
+    with closing(cohort_of(DiesOnce(mark=str(tmp_path / "mark")))) as cohort:
+        replies = train(cohort, [0, 1, 2])
+        assert (tmp_path / "mark").exists()
+        assert all(torch.equal(a.flat, b.flat) for a, b in zip(replies, expected, strict=True))
+        for actor in cohort._free:  # between rounds
+            ray.kill(actor)
+        assert torch.equal(train(cohort, [0])[0].flat, expected[0].flat)
+
+
+def test_a_client_that_loses_every_actor_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rays, "LOSSES", 2)
+    message = r"client 1 in round 1: 2 Ray actors were lost .* fewer engine\.workers"
+    with pytest.raises(Fault, match=message):
+        train(cohort_of(Dies()), [0, 1])
+
+
+def test_what_goes_wrong_in_an_actor_is_told() -> None:
+    with pytest.raises(Fault, match=r"^client 1 in round 1: no more$"):
+        train(cohort_of(Fails()), [0, 1])
+    empty = [replace(shard, rows=shard.rows[:0]) for shard in shards()]
+    with pytest.raises(BadInput, match=r"^client 2 in round 1: it has no rows to train on$"):
+        train(cohort_of(FedAvg(), empty), [2])
+
+
+def test_a_machine_with_other_versions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rays, "versions", lambda: "fedadb 9 and torch 9")
+    with pytest.raises(BadInput, match="and here is fedadb 9 and torch 9: results would differ"):
+        train(cohort_of(FedAvg()), [0])
+
+
+def test_a_run_goes_on_with_another_backend(tmp_path: Path) -> None:
+    e = Experiment(algorithm="feddyn", engine={"workers": 1}, **SMALL)
+    on_ray = Experiment(algorithm="feddyn", engine={"backend": "ray", "workers": 1}, **SMALL)
+    whole = fedadb.run(e, tmp_path / "whole")
+    for i, (first, then) in enumerate([(e, on_ray), (on_ray, e)]):
+        out = tmp_path / str(i)
+        with runs.begin(first, out) as begun:
+            next(begun.rounds)
+        assert fedadb.run(then, out).accuracy == whole.accuracy
+        ours, theirs = (
+            read_tensors(at / "model.safetensors", "")[0] for at in (out, whole.directory)
+        )
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_what_ray_cannot_do_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadInput, match=r"engine\.cohort = 'stacked'.*leave one of them out"):
+        Experiment(engine={"backend": "ray", "cohort": "stacked"})
+    on_ray = Experiment(engine={"backend": "ray"}, **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(builds, "pick_device", lambda name: torch.device("cuda"))
+        with pytest.raises(BadInput, match=r"train on CPUs.*set engine\.device = 'cpu'"):
+            fedadb.run(on_ray, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        patch.delitem(sys.modules, "fedadb.deploy.ray_cluster")
+        with pytest.raises(BadInput, match=r"ray is not installed; pip install 'fedadb\[ray\]'"):
+            fedadb.run(on_ray, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a program of its own
+    monkeypatch.setattr(ray_cluster, "REACH_SECONDS", 3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        e = Experiment(engine={"backend": "ray", "address": address}, **SMALL)
+        message = rf"engine\.address = '{address}': cannot be reached: .* within 3 seconds"
+        with pytest.raises(BadInput, match=message):
+            fedadb.run(e, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
