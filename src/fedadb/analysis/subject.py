@@ -9,18 +9,17 @@ from torch import Tensor
 
 from fedadb.algorithms.fedadb import Sent
 from fedadb.core.data import Batch, Examples
-from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import EXPERIMENT, MODEL, ROUNDS
+from fedadb.core.errors import BadInput
+from fedadb.core.files import ROUNDS
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.core.vector import Vector
 from fedadb.engine import record
 from fedadb.engine.tensorfile import read_tensors
-from fedadb.experiment import config
-from fedadb.experiment.build import World, build
+from fedadb.experiment.build import World
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import merge
+from fedadb.experiment.finished import read_run
 
 IMAGES = 2000
 
@@ -85,20 +84,7 @@ class Subject:
 
 def load(directory: Path, images: int | None = None, track: Track = unseen) -> Subject:
     """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
-    if not (directory / EXPERIMENT).exists():
-        raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
-    if not (directory / MODEL).exists():
-        raise BadInput(f"{directory} is not finished: there is no {MODEL} yet; run it to its end")
-    table = config.load(directory / EXPERIMENT)
-    # Where and how it was trained is of no account here: second derivatives need float32.
-    engine = {"device": "cpu", "precision": "float32"}
-    e = Experiment.read(merge(table, {"engine": engine}))
-    world = build(e, track)
-    tensors, _ = read_tensors(directory / MODEL, "delete it, and the same command makes it anew")
-    layout = world.f.layout
-    w = unpack(Vector, {name: tensors[name] for name in layout.names if name in tensors}, layout)
-    if not w.flat.isfinite().all():
-        raise Fault(f"{directory / MODEL} has weights that are not finite: the run diverged")
+    e, world, w = read_run(directory, track)
     labels = world.shards[0].examples.y
     n = images or min(IMAGES, len(labels))
     looked_at = stratified(labels, n, world.f.classes, "training")
