@@ -34,7 +34,8 @@ class SimplexETF(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         M = self.get_buffer("M")
-        if self.norm is None or len(h) == 1:  # one row has no statistics
+        # One row has no statistics, unless they were frozen.
+        if self.norm is None or (self.norm.running_mean is None and len(h) == 1):
             return math.sqrt(h.shape[1]) * F.normalize(h, dim=1) @ M
         logits: Tensor = self.norm(h) @ M
         return logits

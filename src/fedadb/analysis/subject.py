@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedadb.algorithms.fedadb import Sent
 from fedadb.core.data import Batch, Examples
-from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import EXPERIMENT, MODEL, ROUNDS
+from fedadb.core.errors import BadInput
+from fedadb.core.files import ROUNDS
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
@@ -19,10 +19,9 @@ from fedadb.core.vector import Vector
 from fedadb.engine import record
 from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors
-from fedadb.experiment import config
-from fedadb.experiment.build import World, build
+from fedadb.experiment.build import World
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import merge
+from fedadb.experiment.finished import read_weights, read_world
 
 IMAGES = 2000
 
@@ -46,20 +45,7 @@ class Subject:
     @cached_property
     def w(self) -> Vector:
         """The deployed weights."""
-        path, again = self.directory / MODEL, f"fedadb run {self.directory / EXPERIMENT} --out "
-        if not path.exists():
-            raise BadInput(
-                f"{self.directory} is not finished: there is no {MODEL} yet; "
-                f"`{again}{self.directory}` runs it to its end"
-            )
-        remedy = f"delete it, and `{again}{self.directory}` makes it anew"
-        tensors, _ = read_tensors(path, remedy)
-        layout = self.world.f.layout
-        held = {name: tensors[name] for name in layout.names if name in tensors}
-        w = unpack(Vector, held, layout)
-        if not w.flat.isfinite().all():
-            raise Fault(f"{path} has weights that are not finite: the run diverged")
-        return w
+        return read_weights(self.directory, self.world)
 
     @property
     def train(self) -> Examples:
@@ -111,13 +97,7 @@ class Subject:
 
 def load(directory: Path, images: int | None = None, track: Track = unseen) -> Subject:
     """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
-    if not (directory / EXPERIMENT).exists():
-        raise BadInput(f"{directory} is not a run: there is no {EXPERIMENT} in it")
-    table = config.load(directory / EXPERIMENT)
-    # Where and how it was trained is of no account here: second derivatives need float32.
-    engine = {"device": "cpu", "precision": "float32"}
-    e = Experiment.read(merge(table, {"engine": engine}))
-    world = build(e, track)
+    e, world = read_world(directory, track)
     labels = world.shards[0].examples.y
     n = images or min(IMAGES, len(labels))
     looked_at = stratified(labels, n, range(world.f.classes), "training")

@@ -9,6 +9,7 @@ import typer
 
 from fedadb.cli.analyse import analyse
 from fedadb.cli.data import data, partition
+from fedadb.cli.export import export, predict
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import reproduce
 from fedadb.cli.terminal import complain, tell
@@ -27,6 +28,8 @@ app.command()(reproduce)
 app.command()(report)
 app.command()(watch)
 app.command()(analyse)
+app.command()(export)
+app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
 

@@ -88,13 +88,11 @@ def common_look(files: Sequence[Path], track: Track) -> Look:
     highest = 0  # of 16-bit grey
     with track("looking at images", len(files), "images") as advance:
         for path in files:
-            with _opened(path) as image:
+            with opened(path) as image:
                 sizes[image.size] += 1
                 modes.add(image.mode)
                 if image.mode in DEEP:
                     highest = max(highest, int(_deep(path, image).max()))
-            if image.mode not in GREY | DEEP | COLOUR:
-                raise BadInput(f"{path} has pixels of kind {image.mode}: save it with 8 or 16 bits")
             advance(1)
     width, height = max(sizes, key=lambda size: (sizes[size], -size[0] * size[1]))
     mode = "L" if modes <= GREY | DEEP else "RGB"
@@ -125,7 +123,7 @@ def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray
     groups = [files[i : i + AT_ONCE] for i in range(0, len(files), AT_ONCE)]
 
     def block_of(group: Sequence[Path]) -> NDArray[np.uint8]:
-        return np.stack([_pixels(path, look) for path in group])
+        return np.stack([pixels_of(path, look) for path in group])
 
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
@@ -140,9 +138,10 @@ def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray
             raise
 
 
-def _pixels(path: Path, look: Look) -> NDArray[np.uint8]:
+def pixels_of(path: Path, look: Look) -> NDArray[np.uint8]:
+    """One image, channels × height × width: stretched to the size (bicubic), alpha dropped."""
     try:
-        with _opened(path) as image:
+        with opened(path) as image:
             if image.mode in DEEP:  # scaled down; converting would cut it off at 255
                 image = Image.fromarray((_deep(path, image) >> look.shift).astype(np.uint8))
             plain = image.convert(look.mode).resize((look.width, look.height))
@@ -154,13 +153,18 @@ def _pixels(path: Path, look: Look) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _opened(path: Path) -> Image.Image:
+def opened(path: Path) -> Image.Image:
+    """The image, of pixels that can be made 8 bits; only its header has been read yet."""
     try:
-        return Image.open(path)
+        image = Image.open(path)
     except UnidentifiedImageError as error:
         raise BadInput(f"{path} is not an image, or damaged: move it away") from error
     except Exception as error:  # whatever a damaged file makes its decoder raise
         raise BadInput(f"{path} cannot be read as an image: {error}") from error
+    if image.mode not in GREY | DEEP | COLOUR:
+        image.close()
+        raise BadInput(f"{path} has pixels of kind {image.mode}: save it with 8 or 16 bits")
+    return image
 
 
 def _deep(path: Path, image: Image.Image) -> NDArray[np.uint16]:
