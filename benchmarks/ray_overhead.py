@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.cluster.cohort import RayCohort
+from fedadb.cluster.connection import connected
 from fedadb.core.algorithm import Round, Weights
 from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.deploy.ray import RayCohort
-from fedadb.deploy.ray_cluster import connected
 from fedadb.engine.evaluate import Exam
 from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool

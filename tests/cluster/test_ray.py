@@ -17,6 +17,7 @@ import torch
 
 import fedadb
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.cluster import connection
 from fedadb.core.algorithm import Algorithm, Round, Weights
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
@@ -30,13 +31,12 @@ from fedadb.experiment import build as builds
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
-from tests.deploy.failing import Dies, DiesOnce, Fails
+from tests.cluster.failing import Dies, DiesOnce, Fails
 from tests.test_every_algorithm import CLIENTS, model, shards
 
 ray = pytest.importorskip("ray")
-from fedadb.deploy import ray as rays  # noqa: E402
-from fedadb.deploy import ray_cluster  # noqa: E402
-from fedadb.deploy.ray import RayCohort  # noqa: E402
+from fedadb.cluster import cohort as rays  # noqa: E402
+from fedadb.cluster.cohort import RayCohort  # noqa: E402
 
 pytestmark = pytest.mark.integration
 PLAN = LocalPlan(2, 8, lr=0.05)
@@ -51,7 +51,7 @@ SMALL: dict[str, Any] = {
 def _ray() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray leaves files and processes to the garbage collector
-        for name, value in ray_cluster.SETTINGS.items():
+        for name, value in connection.SETTINGS.items():
             os.environ.setdefault(name, value)
         ray.init(
             "local",
@@ -174,7 +174,7 @@ def test_what_ray_cannot_do_is_said_before_anything_is_written(
             fedadb.run(on_ray, tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
-        patch.delitem(sys.modules, "fedadb.deploy.ray_cluster")
+        patch.delitem(sys.modules, "fedadb.cluster.connection")
         with pytest.raises(BadInput, match=r"ray is not installed; pip install 'fedadb\[ray\]'"):
             fedadb.run(on_ray, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -184,7 +184,7 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a program of its own
-    monkeypatch.setattr(ray_cluster, "REACH_SECONDS", 3)
+    monkeypatch.setattr(connection, "REACH_SECONDS", 3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         e = Experiment(engine={"backend": "ray", "address": address}, **SMALL)

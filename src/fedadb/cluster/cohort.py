@@ -16,13 +16,13 @@ import ray
 from ray.exceptions import RayError
 from torch import Tensor
 
+from fedadb.cluster.actor import Arrays, Trainer, arrays, each, tensors, versions
+from fedadb.cluster.connection import cpus, last_line
 from fedadb.core.algorithm import Reply, Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
-from fedadb.deploy.ray_actor import Arrays, Trainer, arrays, each, tensors, versions
-from fedadb.deploy.ray_cluster import cpus, last_line
 from fedadb.engine.answers import as_error, unpack_answer
 from fedadb.engine.local import Learner
 
