@@ -38,6 +38,11 @@ def _walk(tree: Any, path: str) -> Iterator[tuple[str, Tensor]]:
         raise TypeError(f"{path or 'the tree'} is {tree!r}: not a Vector, a Tensor or a NamedTuple")
 
 
+def size(tree: Any) -> int:
+    """How many bytes its tensors have."""
+    return sum(tensor.nbytes for _, tensor in _walk(tree, ""))
+
+
 def unpack(kind: type[Tree], tensors: Mapping[str, Tensor], layout: Layout) -> Tree:
     """The tree of that kind; its Vectors have that layout, whatever order the tensors come in."""
     left = dict(tensors)

@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from fedadb.core.algorithm import B, C, Reply, Round, S
 from fedadb.core.data import Shard
@@ -13,10 +13,18 @@ from fedadb.engine.local import Learner
 Sent = TypeVar("Sent", contravariant=True)
 
 
+class Lost(NamedTuple):
+    """A client without a reply that could be used, where that does not end the federation."""
+
+    reason: str
+
+
 class Cohort(Protocol[Sent]):
     """Whatever can make clients train on what was sent, and bring back their replies in order."""
 
-    def __call__(self, sent: Sent, clients: Sequence[int], round: Round) -> list[Reply]: ...
+    def __call__(
+        self, sent: Sent, clients: Sequence[int], round: Round
+    ) -> Sequence[Reply | Lost]: ...
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Evaluating, recording and saving are what the caller does with what it yields.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import Algorithm, B, C, Reply, Round, S
@@ -12,7 +13,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
-from fedadb.engine.cohorts import Cohort
+from fedadb.engine.cohorts import Cohort, Lost
 
 
 class Snapshot(NamedTuple, Generic[S]):
@@ -21,8 +22,9 @@ class Snapshot(NamedTuple, Generic[S]):
     round: Round
     server: S
     sent: Any = None  # what the clients of the round received
-    clients: Sequence[int] = ()  # who they were
+    clients: Sequence[int] = ()  # those of them who replied
     replies: Sequence[Reply] = ()
+    lost: Mapping[int, str] = MappingProxyType({})  # those who did not, and why
     broadcast_seconds: float = 0.0  # what the server took to make what it sent
 
 
@@ -45,13 +47,17 @@ def federate(
         except (BadInput, Fault) as error:
             raise type(error)(f"{name}: the server in round {t}: {error}") from error
         broadcast_seconds = time.perf_counter() - began
-        clients = choose(t)
-        replies = cohort(sent, clients, round)
-        for k, reply in zip(clients, replies, strict=True):
+        chosen = choose(t)
+        came = dict(zip(chosen, cohort(sent, chosen, round), strict=True))
+        replies = {k: reply for k, reply in came.items() if isinstance(reply, Reply)}
+        lost = {k: reply.reason for k, reply in came.items() if isinstance(reply, Lost)}
+        for k, reply in replies.items():
             _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
-        s = algorithm.aggregate(s, replies, round)
+        s = algorithm.aggregate(s, list(replies.values()), round)
         _require_finite(s.w, f"{name}: the server diverged in round {t}")
-        yield Snapshot(round, s, sent, clients, replies, broadcast_seconds)
+        yield Snapshot(
+            round, s, sent, list(replies), list(replies.values()), lost, broadcast_seconds
+        )
 
 
 def _require_finite(w: Vector, otherwise: str) -> None:

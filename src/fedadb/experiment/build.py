@@ -13,7 +13,7 @@ from torch import Tensor
 from fedadb import datasets
 from fedadb.core.data import Examples, Shard, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.model import Model, assemble
+from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.core.transform import Transform
@@ -59,14 +59,7 @@ def build(e: Experiment, track: Track = unseen) -> World:
     train = splits.train.to(device)
     classes = len(splits.classes)
     shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows]
-    shape = tuple(train.x.shape[1:])
-    domain = splits.transform.domain(shape)
-    rng = Stream(e.seed).at("model")
-    with rng.at("body").seeded():
-        body = e.model.body(shape)
-    f = assemble(body, e.algorithm.heads, domain, classes, rng)
-    f = replace(f, precision=e.engine.precision)
-    f.module.to(device)
+    f = model(e, splits.transform.domain(tuple(train.x.shape[1:])), classes, device)
     order = mixing(len(splits.test.y))
     return World(
         f,
@@ -79,6 +72,17 @@ def build(e: Experiment, track: Track = unseen) -> World:
         counts=held(splits, rows),
         digest=_digest(splits, rows),
     )
+
+
+def model(e: Experiment, domain: Domain, classes: int, device: torch.device) -> Model:
+    """The experiment's model with its first weights: the same wherever it is made."""
+    rng = Stream(e.seed).at("model")
+    with rng.at("body").seeded():
+        body = e.model.body(domain.shape)
+    f = assemble(body, e.algorithm.heads, domain, classes, rng)
+    f = replace(f, precision=e.engine.precision)
+    f.module.to(device)
+    return f
 
 
 def partition(e: Experiment, splits: Splits) -> list[Rows]:

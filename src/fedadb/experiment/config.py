@@ -57,6 +57,22 @@ class Engine:
     precision: Literal["float32", "bfloat16"] = "float32"
 
 
+@dataclass(frozen=True)
+class Deployment:
+    """How real sites are dealt with. A simulation takes no notice of it."""
+
+    # What the images are and show, if the server has no data of its own to tell.
+    classes: tuple[str, ...] = ()
+    shape: tuple[Annotated[int, Ge(1)], ...] = ()  # channels, height, width
+    # Who tests the model: the server on its test set, the sites on theirs, or both.
+    evaluate: Literal["server", "sites", "both"] = "server"
+    wait: Annotated[float, Gt(0)] = 600.0  # seconds for all sites to come
+    deadline: Annotated[float, Gt(0)] = 3600.0  # seconds for a site to answer in a round
+    min_replies: Annotated[int, Ge(1)] | None = None  # in a round; none: half of those asked
+    retries: Annotated[int, Ge(0)] = 2  # of a round with fewer
+    norm_bound: Annotated[float, Gt(0)] | None = None  # the largest ‖w_k − w‖ that is accepted
+
+
 def _federation(given: Any) -> Federation:
     if isinstance(given, Federation):
         given = tables.fields_of(given)
@@ -139,6 +155,10 @@ class Experiment(BaseModel):
     ] = FedADB()
     engine: Annotated[Engine, BeforeValidator(_engine)] = Engine()
 
+    deployment: Annotated[
+        Deployment, BeforeValidator(lambda given: tables.read(Deployment, given, "deployment"))
+    ] = Deployment()
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
@@ -163,6 +183,7 @@ class Experiment(BaseModel):
             "local": tables.write(self.local),
             "algorithm": tables.write_named(ALGORITHMS, self.algorithm),
             "engine": tables.write(self.engine),
+            "deployment": tables.write(self.deployment),
         }
 
     def toml(self) -> str:

@@ -2,8 +2,8 @@
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, Protocol
 
 from fedadb.core.data import Shard
 from fedadb.core.stream import Stream
@@ -17,13 +17,27 @@ from fedadb.engine.stacked import Stacked
 from fedadb.experiment.config import Experiment
 
 
+class Crew(Protocol):
+    """A cohort, and who evaluates what comes of it."""
+
+    def __call__(
+        self,
+        experiment: Experiment,
+        learner: Learner[Any, Any, Any],
+        shards: Sequence[Shard],
+        rng: Stream,
+        exam: Exam,
+        memories: Memories[Any],
+    ) -> AbstractContextManager[tuple[Cohort[Any], Examiner]]: ...
+
+
 @contextmanager
 def ground(experiment: Experiment) -> Iterator[None]:
     """What the crew stands on, if that has to be reached or started first: Ray."""
     if experiment.engine.backend == "processes":
         yield
         return
-    from fedadb.deploy.ray_cluster import connected  # late: not everybody has it
+    from fedadb.cluster.connection import connected  # late: not everybody has it
 
     with connected(experiment.engine.address, as_asked(experiment, cores())):
         yield
@@ -44,8 +58,8 @@ def crew(
         yield Stacked(learner, shards, rng, memories), AtOnce(exam)
         return
     if experiment.engine.backend == "ray":
-        from fedadb.deploy.ray import RayCohort
-        from fedadb.deploy.ray_cluster import cpus
+        from fedadb.cluster.cohort import RayCohort
+        from fedadb.cluster.connection import cpus
 
         actors = as_asked(experiment, cpus())
         with closing(RayCohort(learner, shards, rng, actors, memories)) as cohort:

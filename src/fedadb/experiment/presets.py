@@ -9,8 +9,13 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "small": {"clients": 10, "participation": 0.5},
 }
 
-# How the work is spread, which changes no result.
-IDLE = ("engine.workers", "engine.overlap", "engine.backend", "engine.address")
+# How the work is spread and sites are dealt with: not what is computed.
+IDLE = (
+    "engine.workers", "engine.overlap", "engine.backend", "engine.address", "deployment.classes",
+    "deployment.shape",
+    "deployment.evaluate", "deployment.wait", "deployment.deadline", "deployment.min_replies",
+    "deployment.retries", "deployment.norm_bound",
+)  # fmt: skip
 
 # Tables with a name, which alone is short for them: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")
@@ -26,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "local": {},
     "algorithm": {"name": "fedadb"},
     "engine": {},
+    "deployment": {},
 }
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from fedadb.core.files import (
     owned,
     write_whole,
 )
-from fedadb.core.packing import pack
+from fedadb.core.packing import pack, size
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.engine import checkpoint, record
@@ -34,7 +35,7 @@ from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.crew import crew, ground
+from fedadb.experiment.crew import Crew, crew, ground
 from fedadb.experiment.directory import default_directory, require_own
 from fedadb.experiment.environment import note_environment
 
@@ -65,16 +66,23 @@ def run(experiment: Experiment, out: str | Path | None = None) -> History:
 
 
 @contextmanager
-def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[Run]:
+def begin(
+    experiment: Experiment,
+    out: Path,
+    track: Track = unseen,
+    make: Callable[[Experiment, Track], World] = build,
+    crew: Crew = crew,
+) -> Iterator[Run]:
     """Take hold of a directory, new or with this experiment in it.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
+    Where the data are not here, `make` and `crew` are those of a real federation.
     """
     require_own(out, experiment)
     if (out / MODEL).exists():
         yield Run(out, _finished(experiment, out), iter(()))
         return
-    world = build(experiment, track)
+    world = make(experiment, track)
     with ground(experiment), one_thread():
         out.mkdir(parents=True, exist_ok=True)
         with owned(out):
@@ -85,7 +93,7 @@ def begin(experiment: Experiment, out: Path, track: Track = unseen) -> Iterator[
             write_whole(out / PARTITION, json.dumps(held).encode())
             note_environment(out / ENVIRONMENT, start.round.t, world.test.x.device)
             done = record.keep(out / ROUNDS, start.round.t)
-            with closing(_train(experiment, world, out, start, memories)) as rounds:
+            with closing(_train(experiment, world, out, start, memories, crew)) as rounds:
                 yield Run(out, done, rounds)
 
 
@@ -126,6 +134,7 @@ def _train(
     out: Path,
     start: Snapshot[HasWeights],
     memories: Memories[Any],
+    crew: Crew,
 ) -> Generator[Record]:
     """The rounds to come, each recorded and saved as soon as its model is evaluated."""
     algorithm, f = experiment.algorithm, world.f
@@ -193,6 +202,9 @@ def _line(
         "round": done.round.t,
         **{key: value for key, value in scores._asdict().items() if value != ()},
         "clients": done.clients,
+        **({"lost": {str(k): reason for k, reason in done.lost.items()}} if done.lost else {}),
+        "bytes_down": size(done.sent),
+        "bytes_up": fmean(size(reply) for reply in done.replies),
         "lr": experiment.local.lr_at(done.round.t),
         "seconds": seconds,
         **({timed: done.broadcast_seconds} if timed else {}),
