@@ -9,6 +9,7 @@ import typer
 
 from fedadb.cli.analyse import analyse
 from fedadb.cli.data import data, partition
+from fedadb.cli.deploy import deploy
 from fedadb.cli.export import export, predict
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import reproduce
@@ -32,6 +33,7 @@ app.command()(export)
 app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
+app.add_typer(deploy, name="deploy")
 
 
 def _version(wanted: bool) -> None:

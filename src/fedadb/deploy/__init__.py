@@ -1,1 +1,1 @@
-"""Clients on other machines."""
+"""Federations beyond this process: real sites, and more than one machine."""

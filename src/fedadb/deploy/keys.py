@@ -1,0 +1,155 @@
+"""Certificates, keys and secrets of a federation, each made where it is to stay."""
+
+import datetime as dt
+import ipaddress
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedadb.core.errors import BadInput
+
+CA, CA_KEY = "ca.crt", "ca.key"  # the first goes to every site, the second nowhere
+SERVER, SERVER_KEY = "server.crt", "server.key"
+SECRET = "runtime.secret"  # between the SuperLink and what runs the server's part
+SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the second goes to the server
+SITES = "sites"  # a directory at the server: NAME.pub of every site that may take part
+
+
+def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
+    """A certificate authority of one's own, a certificate for the server's names, and a secret."""
+    for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
+        _require_new(directory / name)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / SITES).mkdir(exist_ok=True)
+    authority, key = (
+        ec.generate_private_key(ec.SECP384R1()),
+        ec.generate_private_key(ec.SECP384R1()),
+    )
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedadb federation CA")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    ca = (
+        _certificate(issuer, issuer, authority.public_key(), authority.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .sign(authority, hashes.SHA384())
+    )
+    names = [_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    server = (
+        _certificate(subject, issuer, key.public_key(), authority.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(authority, hashes.SHA384())
+    )
+    _write(directory / CA_KEY, _pem(authority))
+    _write(directory / CA, ca.public_bytes(Encoding.PEM), 0o644)
+    _write(directory / SERVER_KEY, _pem(key))
+    _write(directory / SERVER, server.public_bytes(Encoding.PEM), 0o644)
+    _write(directory / SECRET, secrets.token_hex(32).encode())
+
+
+def make_site_keys(directory: Path) -> None:
+    """The key by which the server knows a site. The private half does not leave it."""
+    for name in (SITE_KEY, SITE_PUBLIC):
+        _require_new(directory / name)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    _write(directory / SITE_KEY, private)
+    _write(directory / SITE_PUBLIC, public, 0o644)
+
+
+def require_valid(path: Path, what: str) -> None:
+    """The certificate is there, and of today."""
+    if not path.is_file():
+        raise BadInput(
+            f"{path} is missing: it is {what}, made by `fedadb deploy keys` at the server"
+        )
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise BadInput(f"{path} is not a certificate: {error}") from error
+    ends = certificate.not_valid_after_utc
+    if ends < dt.datetime.now(dt.UTC):
+        raise BadInput(
+            f"{path} expired on {ends:%d %B %Y}: make new keys at the server with `fedadb deploy "
+            "keys`, and give ca.crt to the sites again"
+        )
+
+
+def _certificate(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    authority: ec.EllipticCurvePublicKey,
+    days: int,
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))  # clocks differ a little
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False
+        )
+    )
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise BadInput(f"--host {host!r}: is neither a name nor an address: {error}") from error
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        raise BadInput(f"{path} is there already: keys are not replaced; choose another directory")
+
+
+def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Never readable for others, not even for the moment before a chmod."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

@@ -1,0 +1,115 @@
+"""The server's side: the same run as anywhere, with sites for a cohort."""
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedadb.core.data import Examples
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.files import write_whole
+from fedadb.core.model import Model
+from fedadb.deploy.flower import crew_of
+from fedadb.deploy.sites import Sites
+from fedadb.deploy.task import Task, task_of
+from fedadb.engine.evaluate import mixing
+from fedadb.engine.record import Record
+from fedadb.engine.tensorfile import raw_bytes
+from fedadb.experiment.build import World, model, pick_device
+from fedadb.experiment.config import Experiment, parse
+from fedadb.experiment.run import begin
+
+STATUS = "status.txt"  # beside the run's directory: who is waited for, or why it stopped
+STOPPED, FINISHED = "stopped: ", "finished"
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    _end_with_parent()
+    out = Path(str(context.run_config["out"]))
+    if not out.is_absolute():
+        raise BadInput(f"out = {str(out)!r}: must be an absolute path on the server")
+    out.parent.mkdir(parents=True, exist_ok=True)
+
+    def tell(status: str) -> None:
+        print(status, flush=True)
+        write_whole(status_of(out), status.encode())
+
+    try:
+        experiment = Experiment.read(parse(str(context.run_config["experiment"]), "the experiment"))
+        for record in federate_sites(grid, experiment, out, tell):
+            print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
+        tell(FINISHED)
+    except (BadInput, Fault) as error:
+        tell(f"{STOPPED}{error}")
+        raise
+    except Exception as error:
+        tell(f"{STOPPED}{type(error).__name__}: {error}; the server's log has more")
+        raise
+
+
+def _end_with_parent() -> None:
+    """Flower lets a ServerApp live on when all else was killed, and it would keep the run."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def status_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.{STATUS}")
+
+
+def federate_sites(
+    grid: Grid, experiment: Experiment, out: Path, tell: Callable[[str], None] = lambda status: None
+) -> Iterator[Record]:
+    """Train with the sites of the grid, or go on; yields each round's record."""
+    if experiment.record_clients:
+        raise BadInput("record_clients: a server does not know its sites' classes; leave it out")
+    task, splits = task_of(experiment)
+    device = pick_device(experiment.engine.device)
+    f = model(experiment, task.transform.domain(task.shape), len(task.classes), device)
+    sites = Sites(grid, experiment, task, out)
+    sites.gather(tell)
+
+    def make(e: Experiment, track: object) -> World:
+        return _world(e, f, task, splits.test.to(device) if splits else None, sites)
+
+    with begin(experiment, out, make=make, crew=crew_of(sites, experiment.deployment)) as run:
+        yield from run.rounds
+
+
+def _world(e: Experiment, f: Model, task: Task, test: Examples | None, sites: Sites) -> World:
+    """What the server has of the world: a model, and images to test it on if any."""
+    if test is None:
+        empty = torch.zeros(0, dtype=torch.int64)
+        test = Examples(torch.zeros(0, *task.shape, dtype=torch.uint8), empty)
+    digest = hashlib.sha256(json.dumps([task.table(), sites.rows]).encode())
+    for tensor in test:
+        digest.update(raw_bytes(tensor))
+    order = mixing(len(test.y))
+    tested = e.deployment.evaluate != "server"
+    return World(
+        f,
+        shards=(),
+        test=test.rows(order),
+        domains=tuple(sites.names) if tested else (),
+        test_domain=None,
+        transform=task.transform,
+        classes=task.classes,
+        counts=[[n] for n in sites.rows],  # of which classes they are, the sites alone know
+        digest=digest.hexdigest(),
+    )

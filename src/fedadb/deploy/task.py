@@ -1,0 +1,79 @@
+"""What all sites must agree on before they can learn together: the images, and the settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedadb import datasets
+from fedadb.core.data import Splits
+from fedadb.core.errors import BadInput
+from fedadb.core.track import Track, unseen
+from fedadb.core.transform import Transform
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.presets import flat
+
+# What a site computes does not depend on where the server's data lie, nor on who waits for whom.
+OF_THE_SERVER = ("dataset", "record_clients", "federation.", "engine.", "deployment.")
+
+
+@dataclass(frozen=True)
+class Task:
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]  # channels, height, width
+    transform: Transform
+
+    def table(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def read(table: Mapping[str, Any]) -> "Task":
+        transform: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in table["transform"].items()
+        }
+        return Task(tuple(table["classes"]), tuple(table["shape"]), Transform(**transform))
+
+    @staticmethod
+    def of(splits: Splits) -> "Task":
+        return Task(splits.classes, tuple(splits.test.x.shape[1:]), splits.transform)
+
+
+def task_of(e: Experiment, track: Track = unseen) -> tuple[Task, Splits | None]:
+    """The task, and the server's own data if the experiment has any for it."""
+    given = e.deployment
+    if not given.classes and not given.shape:
+        splits = datasets.load(e.dataset, track)
+        return Task.of(splits), splits
+    if not (given.classes and len(given.shape) == 3):
+        raise BadInput(
+            "deployment: a server without data needs both classes and shape = [channels, height, "
+            "width]"
+        )
+    if given.evaluate != "sites":
+        raise BadInput(
+            f"deployment.evaluate = {given.evaluate!r}: a server without data cannot; use 'sites'"
+        )
+    channels = given.shape[0]
+    transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels)  # as of one's own data
+    return Task(given.classes, given.shape, transform), None
+
+
+def settings(e: Experiment) -> dict[str, Any]:
+    """What decides what a site computes, under dotted names."""
+    leaves = flat(e.table())
+    return {k: v for k, v in leaves.items() if not k.startswith(OF_THE_SERVER)}
+
+
+def require_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    """The experiment of this site is the server's."""
+    keys: Sequence[str] = sorted(here.keys() | there.keys(), key=lambda k: (".name" not in k, k))
+    for key in keys:
+        if _plain(here.get(key)) != _plain(there.get(key)):
+            raise BadInput(
+                f"the server's experiment differs from this site's: {key} is {there.get(key)!r} "
+                f"there and {here.get(key)!r} here; give both the same file"
+            )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
