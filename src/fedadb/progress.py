@@ -15,7 +15,7 @@ from fedadb.experiment.run import Run
 from fedadb.report import formats
 
 # A terminal narrower than this shows a summary without these columns.
-NARROW, SPARED = 100, ("last 10", "rounds", "s/round")
+NARROW, SPARED = 110, ("last 10", "rounds", "s/round", "kB down/up")
 
 
 def follow(

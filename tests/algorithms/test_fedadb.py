@@ -493,6 +493,24 @@ def test_the_extra_bytes_are_the_anchors_and_the_second_head(
     assert payload - plain == anchors + 4 * head + classes * (8 + 4) + 4
 
 
+def test_anchors_travel_as_pixels_if_asked_to() -> None:
+    f, rng = model(), Stream(0)
+    whole = FedADB(steps=3).broadcast(Weights(f.weights()), f, rng)
+    small = FedADB(steps=3, anchor_dtype="uint8").broadcast(Weights(f.weights()), f, rng)
+    assert 4 * small.anchors.x.nbytes == whole.anchors.x.nbytes
+    back = f.domain.from_bytes(small.anchors.x)
+    # The box is [−1, 1]: 255 steps of 2/255, and the nearest is half of one away at most.
+    assert float((back - whole.anchors.x).abs().max()) <= 1 / 255 + 1e-6
+    assert torch.equal(small.anchors.confidence, whole.anchors.confidence)
+    data = shard()
+    plan = LocalPlan(epochs=1, batch_size=8)
+    first = next(FedADB(anchor_dtype="uint8").batches(f, small, data, plan, rng))
+    anchors = first.mixed.x[first.mixed.anchor]
+    assert len(anchors)
+    assert anchors.dtype == torch.float32
+    assert all(any(torch.equal(a, b) for b in back) for a in anchors)
+
+
 # bad input
 
 

@@ -85,6 +85,7 @@ def test_the_summary_does_not_hide_how_far_runs_are(tmp_path: Path) -> None:
         "3",
         "1",
         "0.50",
+        "--",
     ]
     lines = (run / "rounds.jsonl").read_text().splitlines(keepends=True)
     (run / "rounds.jsonl").write_text(lines[0])

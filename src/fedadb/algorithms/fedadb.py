@@ -21,7 +21,7 @@ from fedadb.core.vector import Vector
 
 
 class Anchors(NamedTuple):
-    x: Tensor  # x̃_i
+    x: Tensor  # x̃_i; while they travel perhaps as bytes, a pixel each
     c: Tensor  # c_i, the class that each stands for
     confidence: Tensor  # ỹ_i = [ψ_A(φ(x̃_i))]_{c_i}
 
@@ -64,6 +64,8 @@ class FedADB(Algorithm[Weights, Sent]):
     generate: bool = True  # CAG; without it the balanced batch holds the client's own classes
     calibrate: bool = True  # LCB; without it the loss is L_AGB alone
     deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
+    # How anchors travel: as they are, or as 8-bit pixels, which are a quarter of the bytes.
+    anchor_dtype: Literal["float32", "uint8"] = "float32"
     # The rounds whose anchors stay in the run's directory; auto: the first, one early (t = T/20),
     # the one in the middle and the last.
     keep_anchors: tuple[Annotated[int, Ge(1)], ...] | Literal["auto"] = "auto"
@@ -86,6 +88,8 @@ class FedADB(Algorithm[Weights, Sent]):
         c = torch.arange(f.classes).repeat_interleave(self.anchors_per_class)
         x = self.sigma * torch.randn(len(c), *f.domain.shape, generator=rng.generator())
         anchors = self.optimise(f, s.w, x.to(s.w.flat.device), c.to(s.w.flat.device))
+        if self.anchor_dtype == "uint8":
+            anchors = anchors._replace(x=f.domain.to_bytes(anchors.x))
         return Sent(s.w, anchors, anchors.confidence.mean())  # Eq. (5)
 
     def optimise(self, f: Model, w: Vector, x: Tensor, c: Tensor) -> Anchors:
@@ -125,7 +129,7 @@ class FedADB(Algorithm[Weights, Sent]):
         self, f: Model, sent: Sent, data: Shard, plan: LocalPlan, rng: Stream
     ) -> Iterator[Dual]:
         """Each local batch beside a class-balanced one of the same size."""
-        anchors = sent.anchors
+        anchors = sent.anchors._replace(x=f.domain.from_bytes(sent.anchors.x))
         if self.anchors_for == "missing":
             missing = data.counts[anchors.c] == 0
             anchors = Anchors(*(part[missing] for part in anchors))

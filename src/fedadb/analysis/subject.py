@@ -70,7 +70,9 @@ class Subject:
         found = {}
         for path in sorted(self.directory.glob("sent-*.safetensors")):
             tensors, _ = read_tensors(path, "delete it to do without it")
-            found[int(path.stem[5:])] = unpack(Sent, tensors, self.world.f.layout)
+            sent = unpack(Sent, tensors, self.world.f.layout)
+            x = self.world.f.domain.from_bytes(sent.anchors.x)
+            found[int(path.stem[5:])] = sent._replace(anchors=sent.anchors._replace(x=x))
         if not found:
             raise BadInput(
                 f"{self.directory} kept no anchors: run it with algorithm.keep_anchors = 'auto' or "

@@ -27,6 +27,18 @@ class Domain(NamedTuple):
         """Π_X: the nearest valid input."""
         return torch.clamp(x, self.low.to(x.device), self.high.to(x.device))
 
+    def to_bytes(self, x: Tensor) -> Tensor:
+        """Each value as the nearest of the 256 in its box."""
+        low, high = self.low.to(x.device), self.high.to(x.device)
+        return (255 * (x - low) / (high - low)).round().to(torch.uint8)
+
+    def from_bytes(self, x: Tensor) -> Tensor:
+        """What `to_bytes` made; other inputs as they are."""
+        if x.dtype != torch.uint8:
+            return x
+        low, high = self.low.to(x.device), self.high.to(x.device)
+        return low + x.float() / 255 * (high - low)
+
     @staticmethod
     def unbounded(shape: tuple[int, ...]) -> "Domain":
         return Domain(shape, torch.tensor(-torch.inf), torch.tensor(torch.inf))

@@ -19,6 +19,9 @@ def notes(board: Board) -> list[str]:
     unfinished = sum(len(run.rounds) < run.total for at in board.at.values() for run in at)
     if unfinished:
         said.append(f"{unfinished} of the runs are not finished.")
+    lost = sum(len(r.get("lost", ())) for at in board.at.values() for run in at for r in run.rounds)
+    if lost:
+        said.append(f"{lost} replies of sites were lost; rounds.jsonl has the reasons.")
     said += _unlabelled(board)
     return said + [f"{c}: {less}." for c in board.columns if (less := shortened(board, c))]
 

@@ -114,7 +114,9 @@ def _anchors(t: int, path: Path) -> dict[str, Any]:
             )
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise Fault(f"{path} is damaged ({error}); delete it to do without it") from error
-    pixels = (255 * (x - low) / (high - low)).clip(0, 255).astype(np.uint8)
+    pixels = x  # if they were sent as pixels
+    if x.dtype != np.uint8:
+        pixels = (255 * (x - low) / (high - low)).clip(0, 255).astype(np.uint8)
     return {
         "round": t,
         "pictures": [

@@ -86,7 +86,7 @@ def summary(board: Board) -> Table:
         for row, runs in board.cells(column).items()
     ]
     header = ["setting", "method", "best 5", "last", "last 10", "forgetting"]
-    header += ["rounds", "seeds", "s/round"]
+    header += ["rounds", "seeds", "s/round", "kB down/up"]
     title = "Accuracy (%) of the best five rounds, the last and the last ten, and forgetting"
     return Table("summary", title, header, rows, notes(board))
 
@@ -109,7 +109,18 @@ def _measures(runs: Sequence[Run]) -> list[Entry]:
         Entry(str(done) if done == total else f"{done}/{total}"),
         Entry(str(len(runs))),
         Entry(f"{fmean(r['seconds'] for run in runs for r in run.rounds):.2f}"),
+        Entry(_traffic(runs)),
     ]
+
+
+def _traffic(runs: Sequence[Run]) -> str:
+    """What a client receives and sends in a round; records of earlier versions do not say."""
+    rounds = [r for run in runs for r in run.rounds if "bytes_down" in r]
+    if not rounds:
+        return NOTHING
+    return "/".join(
+        f"{fmean(r[key] for r in rounds) / 1000:.0f}" for key in ("bytes_down", "bytes_up")
+    )
 
 
 def _published(known: paper.Published | None) -> str:

@@ -238,7 +238,9 @@ function drawPartition() {
   const runs = runsOf($("partition-setting").value);
   options($("partition-seed"), seedsOf(runs));
   const run = runs.find((one) => String(one.seed) === $("partition-seed").value);
-  const { classes = [], counts = [] } = run.partition;
+  const { classes: names = [], counts = [] } = run.partition;
+  // A server knows how many rows its sites have, not of which classes.
+  const classes = counts.every((held) => held.length === names.length) ? names : ["all classes"];
   draw("partition-plot", [{
     type: "heatmap", y: classes, z: classes.map((_, c) => counts.map((held) => (held[c] ? Math.log10(held[c]) : null))),
     customdata: classes.map((_, c) => counts.map((held) => held[c])), colorscale: "Viridis",
