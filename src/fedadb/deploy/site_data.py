@@ -9,6 +9,7 @@ from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.track import unseen
 from fedadb.datasets import arrays
+from fedadb.datasets.decode import Look
 from fedadb.datasets.folders import Labelled, decoded, labelled, visible
 from fedadb.datasets.split import stratified
 from fedadb.deploy.task import Task
@@ -52,7 +53,7 @@ def _npz(path: Path, task: Task) -> Sequence[Examples]:
 
 
 def _folder(path: Path, task: Task) -> Sequence[Examples]:
-    """A subfolder a class; or train/ and test/ with such subfolders."""
+    """A subfolder a class; or train/ and test/ with such subfolders. All are made to one size."""
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
     divided = (path / "train").is_dir()
@@ -65,7 +66,9 @@ def _folder(path: Path, task: Task) -> Sequence[Examples]:
         found = labelled(root, names)
         place = torch.tensor([_place(root, name, task) for name in names], dtype=torch.int64)
         parts.append(Labelled(found.files, place[found.y]))
-    return decoded(path, parts, None, unseen)
+    channels, height, width = task.shape
+    look = Look(width, height, "L" if channels == 1 else "RGB")
+    return decoded(path, parts, look, unseen)
 
 
 READ = {"npz": _npz, "folder": _folder}
