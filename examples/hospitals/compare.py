@@ -13,8 +13,8 @@ from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.stream import Stream
+from fedadb.core.task import Task
 from fedadb.deploy.site_data import load
-from fedadb.deploy.task import Task
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate

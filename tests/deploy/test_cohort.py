@@ -19,6 +19,10 @@ from fedadb.engine.tensorfile import read_tensors
 from fedadb.experiment.build import sample
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
+from fedadb.export.write import export
+from fedadb.report.groups import arrange
+from fedadb.report.runs import read
+from fedadb.report.tables import domains
 from tests.deploy.grid import Handler, InProcess, Node
 
 pytestmark = pytest.mark.integration
@@ -108,6 +112,22 @@ def far_away(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {n: t + 100 if n.startswith("w/") else t for n, t in tensors.items()}
 
 
+def other_kind(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {n: t.to(torch.float8_e4m3fn) if n.startswith("w/") else t for n, t in tensors.items()}
+
+
+def too_far(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {n: t + 3e38 if n.startswith("w/") else t for n, t in tensors.items()}
+
+
+def more_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**tensors, "measured/../../x": torch.tensor(1.0)}
+
+
+def complex_numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**tensors, "measured/x": torch.tensor(1j)}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -117,6 +137,10 @@ def far_away(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (other_dtype, "is torch.float64; the model's weights are torch.float32"),
         (more_rows, "it says that it trained on"),
         (far_away, "and deployment.norm_bound is 50"),
+        (too_far, "its weights are inf from what was sent"),
+        (other_kind, "is torch.float8_e4m3fn; the model's weights are"),
+        (more_names, "is not what a reply has"),
+        (complex_numbers, "is not what a reply has"),
     ],
 )
 def test_a_reply_that_is_wrong_is_dropped_and_told(
@@ -127,7 +151,7 @@ def test_a_reply_that_is_wrong_is_dropped_and_told(
     k = whole[1]["clients"][0]
     grid = InProcess(e.toml(), nodes({k: spoiled(change)}))
     got = federate(e, tmp_path / "run", grid)
-    assert reason in got[1]["lost"][str(k)]
+    assert reason in got[1]["lost"][f"client-{k}"]
     assert got[1]["clients"] == [c for c in whole[1]["clients"] if c != k]
     assert "lost" not in got[2]
     assert record.read(tmp_path / "run" / "rounds.jsonl") == got
@@ -157,7 +181,7 @@ def test_a_site_that_fails_does_not_stop_the_others(
     got = federate(e, tmp_path, InProcess(e.toml(), nodes({0: handle})))
     lost = [line["lost"] for line in got if "lost" in line]
     assert lost
-    assert all(of == {"0": reason} for of in lost)
+    assert all(of == {"client-0": reason} for of in lost)
 
 
 def test_too_few_replies_end_the_run_and_it_goes_on_later(tmp_path: Path) -> None:
@@ -187,6 +211,64 @@ def test_too_few_replies_end_the_run_and_it_goes_on_later(tmp_path: Path) -> Non
     assert all(torch.equal(got[name], expected[name]) for name in expected)
 
 
+def test_what_a_site_measures_cannot_replace_what_is_recorded(tmp_path: Path) -> None:
+    e = experiment()
+
+    def boast(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {**tensors, "measured/accuracy": torch.tensor(2.0), "measured/round": torch.ones(())}
+
+    honest = federate(e, tmp_path / "honest", InProcess(e.toml(), nodes()))
+    k = honest[1]["clients"][0]
+    got = federate(e, tmp_path / "run", InProcess(e.toml(), nodes({k: spoiled(boast)})))
+    assert [line["accuracy"] for line in got] == [line["accuracy"] for line in honest]
+    assert [line["round"] for line in got] == [1, 2, 3]
+
+
+def test_a_dropped_reply_leaves_no_trace_in_what_the_site_remembers(tmp_path: Path) -> None:
+    """As if the site had been away: FedDyn's h has no part of that g either."""
+    e = experiment("feddyn", rounds=6)
+    whole = federate(e, tmp_path / "whole", InProcess(e.toml(), nodes()))
+    k = whole[1]["clients"][0]
+
+    def away(message: Message, context: Context) -> Message:
+        if message.metadata.group_id == "2":
+            raise RuntimeError("away")
+        return app(message, context)
+
+    federate(e, tmp_path / "away", InProcess(e.toml(), nodes({k: away})))
+    federate(e, tmp_path / "dropped", InProcess(e.toml(), nodes({k: spoiled(not_finite)})))
+    expected, got = weights(tmp_path / "away"), weights(tmp_path / "dropped")
+    assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def strange(said: dict[str, Any]) -> Handler:
+    """A site that introduces itself in its own way."""
+
+    def handle(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "query":
+            return Message(wire.content(said), reply_to=message)
+        return app(message, context)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"site": "x", "partition": 0}, "does not say who it is: 'rows'"),
+        ({"site": "x", "partition": 0, "rows": "many"}, "does not say who it is: invalid literal"),
+        ({"site": "x", "partition": 0, "rows": -5}, "it has -5 rows"),
+        ({"site": "", "partition": -1, "rows": 5}, "its configuration must say site"),
+    ],
+)
+def test_a_strange_introduction_is_refused(
+    said: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    e = experiment(wait=0.2)
+    with pytest.raises(Fault, match=reason):
+        federate(e, tmp_path, InProcess(e.toml(), nodes({1: strange(said)})))
+
+
 def test_a_site_that_is_away_is_lost_and_comes_back(tmp_path: Path) -> None:
     e = experiment(min_replies=1)
     grid = InProcess(e.toml(), nodes())
@@ -198,7 +280,7 @@ def test_a_site_that_is_away_is_lost_and_comes_back(tmp_path: Path) -> None:
     grid.nodes[100 + away].connected = True
     third = next(rounds)
     assert "lost" not in first
-    assert second["lost"] == {str(away): "is not connected"}
+    assert second["lost"] == {f"client-{away}": "is not connected"}
     assert "lost" not in third
 
 
@@ -241,3 +323,20 @@ def test_sites_test_the_model_on_their_own_images(tmp_path: Path) -> None:
         assert len(line["class_accuracy"]) == 4
     held = json.loads((tmp_path / "run" / "partition.json").read_text())
     assert held["domains"] == ["h0", "h1", "h2", "h3"]
+    # The server has no data, and yet a model that can be exported.
+    export(tmp_path / "run", tmp_path / "model.safetensors", None)
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_a_site_that_cannot_test_is_left_out_of_the_table(tmp_path: Path) -> None:
+    def lying(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "evaluate":
+            said = {"loss": 0.0, "right": [9] * 10, "rows": [1] * 10}
+            return Message(wire.content(said), reply_to=message)
+        return app(message, context)
+
+    e = experiment(evaluate="both", rounds=2)
+    got = federate(e, tmp_path / "run", InProcess(e.toml(), nodes({1: lying})))
+    # Simulated sites have no test images at all, and the fourth of them says what cannot be.
+    assert got[-1]["domain_accuracy"] == [None] * CLIENTS
+    assert domains(arrange([read(tmp_path / "run")])) is not None

@@ -16,7 +16,7 @@ import torch
 
 from fedadb.core.errors import Fault
 from fedadb.deploy import keys
-from fedadb.deploy.processes import QUIET, program
+from fedadb.deploy.processes import QUIET, free_port, program
 from fedadb.deploy.server import Server, server
 from fedadb.engine import record
 from fedadb.engine.tensorfile import read_tensors
@@ -75,7 +75,7 @@ def test_the_same_bits_as_in_one_process(
     assert [r["bytes_up"] for r in records] == [r["bytes_up"] for r in expected]
     require_equal(tmp_path / "here", tmp_path / "there")
     remembered = list((federation.place / "site-0" / "state").glob("*/*.safetensors"))
-    assert bool(remembered) == (algorithm == "feddyn" or bool(remembered))
+    assert remembered or algorithm != "feddyn"
     assert federation.stop("site-0") == 0
 
 
@@ -85,7 +85,7 @@ def test_what_goes_wrong_at_a_site(federation: Federation, running: Server, tmp_
     federation.start_site(1, e, "tests.deploy.bad_site")
     number = running.submit(e, tmp_path / "run")
     rounds = running.rounds(number, tmp_path / "run", e.rounds, 0, lambda status: None)
-    reasons = [next(rounds)["lost"]["1"] for _ in range(5)]
+    reasons = [next(rounds)["lost"]["site-1"] for _ in range(5)]
     for reason, part in zip(
         reasons,
         ["are not finite", "has shape (3, 3)", "RuntimeError: the disk is full", "is missing;",
@@ -103,7 +103,7 @@ def test_what_goes_wrong_at_a_site(federation: Federation, running: Server, tmp_
 def test_a_site_that_never_answers_and_too_few_replies(
     federation: Federation, running: Server, tmp_path: Path
 ) -> None:
-    e = experiment(rounds=2, deadline=4.0, min_replies=2, retries=1)
+    e = experiment(rounds=5, deadline=4.0, min_replies=2, retries=0)
     for k in range(2):
         federation.start_site(k, e)
     out = tmp_path / "run"
@@ -112,18 +112,18 @@ def test_a_site_that_never_answers_and_too_few_replies(
     rounds = running.rounds(number, out, e.rounds, 0, lambda status: None)
     next(rounds)
     federation.running["site-1"].send_signal(signal.SIGSTOP)
-    told = r"round 2: 1 of 2 sites replied and 2 are needed \(site-1: did not answer within 4 s"
+    told = r"round \d: 1 of 2 sites replied and 2 are needed \(site-1: did not answer within 4 s"
     with pytest.raises(Fault, match=told):
         list(rounds)
     federation.running["site-1"].send_signal(signal.SIGCONT)
     records = train(running, e, out)
-    assert [r["round"] for r in records] == [1, 2]
+    assert [r["round"] for r in records] == [1, 2, 3, 4, 5]
     run(e, tmp_path / "here")
     require_equal(tmp_path / "here", out)
 
 
 def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
-    e = experiment("feddyn", rounds=4)
+    e = experiment("feddyn", rounds=6)
     own = Federation(tmp_path)
     own.prepare()
     (tmp_path / "e.toml").write_text(e.toml())
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         wait_for(lambda: record.read(tmp_path / "run" / "rounds.jsonl"), 90)
         own.stop("server", signal.SIGKILL)
         done = len(record.read(tmp_path / "run" / "rounds.jsonl"))
-        assert 1 <= done < 4
+        assert 1 <= done < 6
         wait_for(lambda: not _listens(own.port))
         own.start("server", words)
         wait_for(lambda: (tmp_path / "run" / "model.safetensors").exists(), 120)
@@ -241,9 +241,13 @@ def test_a_server_with_another_certificate_is_refused(
     assert (code, "is not the server that" in said) == (2, True), said
 
 
-def test_plain_text_is_not_spoken(federation: Federation) -> None:
-    with pytest.raises((urllib.error.URLError, ConnectionError)):
-        urllib.request.urlopen(f"http://localhost:{federation.port}/v1/fleet/get-run", b"", 10)
+def test_a_node_that_speaks_plain_text_is_not_heard(federation: Federation, tmp_path: Path) -> None:
+    words = [program("flower-supernode"), "--insecure", "--max-retries", "1"]
+    words += ["--superlink", f"localhost:{federation.port}", "--port", str(free_port())]
+    environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "Failed to initialize the connection" in done.stderr + done.stdout
 
 
 def test_a_site_accepts_only_the_application_it_was_told(
@@ -252,7 +256,9 @@ def test_a_site_accepts_only_the_application_it_was_told(
     told, sent = experiment(rounds=2), experiment(rounds=3, wait=6.0)
     for k in range(2):
         federation.start_site(k, told)
-    with pytest.raises(Fault, match=r"site-0: the server runs application \w+… and this site acce"):
+    with pytest.raises(
+        Fault, match=r"site-0: the server's experiment .*rounds is 3 there and 2 he"
+    ):
         train(running, sent, tmp_path / "run")
-    assert "and this site accepts" in federation.said("site-0")
+    assert "rounds is 3 there and 2 here" in federation.said("site-0")
     assert not (tmp_path / "run" / "rounds.jsonl").exists()

@@ -10,11 +10,12 @@ from flwr.app import RecordDict
 from PIL import Image
 
 from fedadb.core.errors import BadInput
+from fedadb.core.task import Task
 from fedadb.core.transform import Transform
 from fedadb.deploy import remembered
 from fedadb.deploy.remembered import InDirectory, InState, Remembered
 from fedadb.deploy.site_data import load
-from fedadb.deploy.task import Task, require_same, settings, task_of
+from fedadb.deploy.task import require_same, settings, task_of
 from fedadb.experiment.config import Experiment
 
 TASK = Task(("cat", "dog", "owl"), (1, 4, 4), Transform(mean=(0.5,), std=(0.5,)))
@@ -108,18 +109,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Remembered:
     )
 
 
-def test_a_round_that_is_done_again_starts_from_what_was_known_before(store: Remembered) -> None:
-    assert remembered.before(store, 1) is None
-    remembered.after(store, 1, b"one")
-    remembered.after(store, 4, b"four")
-    assert remembered.before(store, 4) == b"one"
-    assert remembered.before(store, 5) == b"four"
-    remembered.after(store, 4, b"four again")
-    assert remembered.before(store, 5) == b"four again"
-    remembered.after(store, 6, b"six")
-    assert sorted(store) == [4, 6]
-    remembered.after(store, 5, b"five")  # the server went back further
-    assert sorted(store) == [4, 5]
+def test_what_was_known_after_the_last_round_that_was_used_is_kept(store: Remembered) -> None:
+    assert store.get(0) is None
+    remembered.keep(store, 0, 1, b"one")
+    remembered.keep(store, 1, 4, b"four")  # which is dropped by the server
+    remembered.keep(store, 1, 5, b"five")
+    assert dict(store) == {1: b"one", 5: b"five"}
+    remembered.keep(store, 5, 6, b"six")
+    remembered.keep(store, 5, 6, b"six again")
+    assert dict(store) == {5: b"five", 6: b"six again"}
 
 
 def test_a_run_cannot_be_called_like_a_path(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ class Subject:
         """The training images, whoever holds them."""
         return self.world.shards[0].examples
 
+    def require_images(self) -> None:
+        if not self.world.shards:
+            raise BadInput(f"{self.directory} was trained by sites: their images are not here")
+
     def members(self) -> Tensor:
         """The rows of the clients that took part in a round: what the model has seen."""
         seen = {k for line in self.rounds for k in line["clients"]}
@@ -100,6 +104,8 @@ class Subject:
 def load(directory: Path, images: int | None = None, track: Track = unseen) -> Subject:
     """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
     e, world = read_world(directory, track)
+    if not world.shards:
+        return Subject(directory, e, world, torch.zeros(0, dtype=torch.int64), track)
     labels = world.shards[0].examples.y
     n = images or min(IMAGES, len(labels))
     looked_at = stratified(labels, n, range(world.f.classes), "training")

@@ -22,11 +22,14 @@ class Analysis(NamedTuple):
     draw: Callable[[figures.Found, Sequence[str]], Figure]
     needs: Callable[[Subject], object]  # raises what it lacks
     anchors: bool = False  # whether it is of anchors
+    images: bool = True  # whether it looks at the data
 
 
 ANALYSES = {
-    "heatmap": Analysis(measures.heatmap, figures.heatmap, lambda s: s.rounds),
-    "forgetting": Analysis(measures.forgetting, figures.forgetting, lambda s: s.rounds),
+    "heatmap": Analysis(measures.heatmap, figures.heatmap, lambda s: s.rounds, images=False),
+    "forgetting": Analysis(
+        measures.forgetting, figures.forgetting, lambda s: s.rounds, images=False
+    ),
     "hessian": Analysis(measures.hessian, figures.hessian, lambda s: s.w),
     "landscape": Analysis(measures.landscape, figures.landscape, lambda s: s.w),
     "tsne": Analysis(measures.tsne, figures.tsne, Subject.early_and_late, anchors=True),
@@ -42,6 +45,8 @@ def require(name: str, subjects: Sequence[Subject]) -> None:
     """That the runs have what the analysis needs."""
     for subject in of(name, subjects):
         ANALYSES[name].needs(subject)
+        if ANALYSES[name].images:
+            subject.require_images()
 
 
 def of(name: str, subjects: Sequence[Subject]) -> Sequence[Subject]:

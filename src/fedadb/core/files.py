@@ -16,6 +16,7 @@ ROUNDS = "rounds.jsonl"  # what happened, a line a round
 CHECKPOINT = "checkpoint.safetensors"  # everything needed to go on
 MODEL = "model.safetensors"  # the deployed weights, in the end
 ANALYSIS = "analysis"  # what was found in it later: a JSON file and pictures for each analysis
+SITES = "sites.json"  # of a real federation: who is client 0, 1, …, and what the images are
 MEMORIES = "memories"  # what clients remember, a file each
 
 

@@ -40,8 +40,9 @@ def write_application(directory: Path, experiment: Experiment) -> None:
                         "serverapp": "federation:server",
                         "clientapp": "federation:client",
                     },
-                    # Where the server keeps the run is said when it is started.
-                    "config": {"experiment": experiment.toml(), "out": ""},
+                    # Where the server keeps the run and, if it is another than the one here,
+                    # its own experiment's file is said when it is started.
+                    "config": {"experiment": experiment.toml(), "server": "", "out": ""},
                 }
             },
         },

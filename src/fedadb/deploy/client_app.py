@@ -19,13 +19,14 @@ from fedadb.core.data import Examples, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.packing import pack, unpack
 from fedadb.core.stream import Stream
+from fedadb.core.task import Task
 from fedadb.deploy import remembered, site_data, wire
 from fedadb.deploy.remembered import InDirectory, InState, Remembered
-from fedadb.deploy.task import Task, require_same, settings
+from fedadb.deploy.task import require_same, settings
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import Exam, mixing
 from fedadb.engine.local import Learner
-from fedadb.experiment.build import build, model, pick_device
+from fedadb.experiment.build import World, build, model, pick_device
 from fedadb.experiment.config import Experiment, parse
 
 app = ClientApp()
@@ -61,14 +62,14 @@ def train(message: Message, context: Context) -> Message:
     layout = here.learner.f.layout
     sent = unpack(here.sent, _tensors(message, here), layout)
     known = _remembered(order, context)
-    kept = remembered.before(known, order.round.t)
+    kept = known.get(order.used)  # none before the first round
     memory = None if kept is None else unpack(here.memory, wire.from_bytes(kept), layout)
     rng = Stream(int(order.settings["seed"]))
     reply, memory = train_client(
         here.learner, here.shard, sent, order.client, memory, order.round, rng
     )
     if packed := pack(memory):
-        remembered.after(known, order.round.t, wire.to_bytes(packed))
+        remembered.keep(known, order.used, order.round.t, wire.to_bytes(packed))
     return Message(wire.content({"round": order.round.t}, pack(reply)), reply_to=message)
 
 
@@ -138,7 +139,7 @@ def _site(text: str, task_text: str, data: str, partition: int) -> Site:
 
 
 @functools.lru_cache(maxsize=1)
-def _world(text: str) -> Any:
+def _world(text: str) -> World:
     return build(_experiment(text))
 
 

@@ -1,4 +1,4 @@
-"""Messages to nodes and what becomes of each: an answer, or the reason why there is none."""
+"""Messages to nodes and what becomes of each: an answer, or in words why there is none."""
 
 import re
 import time
@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedadb.engine.cohorts import Lost
-
 QUERY, TRAIN, EVALUATE = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
 POLL = 0.1  # seconds between looks for answers
+LONGEST = 400  # characters of a reason
 RAISED, EXPIRED, GONE, CRASHED = 2, 3, 5, 8  # Flower's codes: of a site's own error, and others
 
 
 def exchange(
     grid: Grid, contents: Mapping[int, RecordDict], kind: str, group: str, deadline: float
-) -> dict[int, RecordDict | Lost]:
+) -> dict[int, RecordDict | str]:
     """Send each node its content, and wait for all answers or the deadline."""
     messages = [
         Message(records, dst_node_id=node, message_type=kind, group_id=group, ttl=deadline)
@@ -24,8 +23,8 @@ def exchange(
     ]
     pushed = list(zip(grid.push_messages(messages), contents, strict=True))
     node_of = {identity: node for identity, node in pushed if identity}
-    came: dict[int, RecordDict | Lost] = {
-        node: Lost(_late(deadline) if identity else "is not connected") for identity, node in pushed
+    came: dict[int, RecordDict | str] = {
+        node: _late(deadline) if identity else "is not connected" for identity, node in pushed
     }
     waiting, end = set(node_of), time.monotonic() + deadline
     while waiting and time.monotonic() < end:
@@ -34,12 +33,17 @@ def exchange(
             asked = answer.metadata.reply_to_message_id
             waiting.discard(asked)
             if answer.has_error():
-                came[node_of[asked]] = Lost(_reason(answer.error, deadline))
+                came[node_of[asked]] = _plain(_reason(answer.error, deadline))
             else:
                 came[node_of[asked]] = answer.content
         if waiting:
             time.sleep(POLL)
     return came
+
+
+def _plain(said: str) -> str:
+    """What comes from afar, fit for a terminal and a record."""
+    return "".join(c if c.isprintable() else " " for c in said)[:LONGEST]
 
 
 def _late(deadline: float) -> str:

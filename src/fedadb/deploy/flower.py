@@ -4,20 +4,29 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from flwr.app import RecordDict
+
 from fedadb.core.algorithm import Reply, Round, Weights
+from fedadb.core.data import Shard
 from fedadb.core.errors import Fault
+from fedadb.core.files import ROUNDS
 from fedadb.core.packing import pack
+from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.deploy import wire
-from fedadb.deploy.check import checked
+from fedadb.deploy.check import Tested, checked, tested
 from fedadb.deploy.exchange import EVALUATE, TRAIN, exchange
 from fedadb.deploy.sites import Sites
+from fedadb.engine import record
 from fedadb.engine.cohorts import Lost
-from fedadb.engine.evaluate import AtOnce, Exam, Examiner, Scores
-from fedadb.experiment.config import Deployment
+from fedadb.engine.evaluate import AtOnce, Exam, Examiner, Scores, share
+from fedadb.engine.local import Learner
+from fedadb.engine.memories import Memories
+from fedadb.experiment.config import Deployment, Experiment
+from fedadb.experiment.crew import Crew
 
 BREATH = 2.0  # seconds before a round is tried again: who was away may be back
 
@@ -28,18 +37,20 @@ class OnSites:
 
     sites: Sites
     deployment: Deployment
+    used: dict[int, int]  # the last round in which each client's reply was
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply | Lost]:
-        came: dict[int, Reply | Lost] = {}
+        came: dict[int, Reply | str] = {}
         left, needed = list(clients), self.needed(len(clients))
         for again in range(self.deployment.retries + 1):
             if again:
                 time.sleep(BREATH)
             came |= self._ask(sent, left, round)
-            left = [k for k in clients if isinstance(came[k], Lost)]
+            left = [k for k in clients if isinstance(came[k], str)]
             if len(clients) - len(left) >= needed:
-                return [came[k] for k in clients]
-        reasons = "; ".join(f"{self.sites.names[k]}: {came[k].reason}" for k in left)  # type: ignore[union-attr]
+                self.used |= {k: round.t for k in clients if k not in left}
+                return [self._lost(k, came[k]) for k in clients]
+        reasons = "; ".join(f"{self.sites.names[k]}: {came[k]}" for k in left)
         raise Fault(
             f"round {round.t}: {len(clients) - len(left)} of {len(clients)} sites replied and "
             f"{needed} are needed ({reasons}); the same command goes on from round {round.t - 1}"
@@ -49,32 +60,33 @@ class OnSites:
         least = self.deployment.min_replies
         return min(asked, -(-asked // 2) if least is None else least)
 
-    def _ask(self, sent: Any, clients: Sequence[int], round: Round) -> dict[int, Reply | Lost]:
-        here = self.sites.here()
+    def _ask(self, sent: Any, clients: Sequence[int], round: Round) -> dict[int, Reply | str]:
+        here, tensors = self.sites.here(), pack(sent)
         node_of = {k: here[self.sites.names[k]] for k in clients if self.sites.names[k] in here}
-        tensors = pack(sent)
-        answers = exchange(
-            self.sites.grid,
-            {n: wire.content(self.sites.order(k, round), tensors) for k, n in node_of.items()},
-            TRAIN,
-            str(round.t),
-            self.deployment.deadline,
-        )
+        orders = {
+            node: wire.content(self.sites.order(k, round, self.used.get(k, 0)), tensors)
+            for k, node in node_of.items()
+        }
+        grid, deadline = self.sites.grid, self.deployment.deadline
+        answers = exchange(grid, orders, TRAIN, str(round.t), deadline)
         return {
-            k: self._checked(k, answers[node_of[k]], sent.w)
-            if k in node_of
-            else Lost("is not connected")
+            k: self._checked(k, answers[node_of[k]], sent.w) if k in node_of else "is not connected"
             for k in clients
         }
 
-    def _checked(self, k: int, answer: Any, w: Vector) -> Reply | Lost:
-        if isinstance(answer, Lost):
+    def _checked(self, k: int, answer: RecordDict | str, w: Vector) -> Reply | str:
+        if isinstance(answer, str):
             return answer
         try:
             tensors = wire.tensors_of(answer)
             return checked(tensors, w, self.sites.rows[k], self.deployment.norm_bound)
         except Fault as error:
-            return Lost(str(error))
+            return str(error)
+        except Exception as error:  # whatever a site can think of is its own loss
+            return f"its reply cannot be read: {type(error).__name__}"
+
+    def _lost(self, k: int, came: Reply | str) -> Reply | Lost:
+        return Lost(self.sites.names[k], came) if isinstance(came, str) else came
 
 
 @dataclass
@@ -85,67 +97,69 @@ class BySites:
     deployment: Deployment
     own: AtOnce | None  # the server's test set, whose numbers then are the run's
     overlaps: bool = False
-    _w: list[Vector] = field(default_factory=list)
+    _w: Vector | None = None
 
     def begin(self, w: Vector) -> None:
-        self._w = [w]
+        self._w = w
         if self.own:
             self.own.begin(w)
 
     def scores(self) -> Scores:
-        here, names = self.sites.here(), self.sites.names
-        order = self.sites.order(-1, Round(0, 0, 0, 0))
-        content = wire.content(order, pack(Weights(self._w[0])))
-        nodes = [here[name] for name in names if name in here]
-        answers = exchange(
-            self.sites.grid,
-            dict.fromkeys(nodes, content),
-            EVALUATE,
-            "",
-            self.deployment.deadline,
-        )
-        told = [_told(answers.get(here[name])) if name in here else {} for name in names]
-        by_site = [_share(said.get("right", []), said.get("rows", [])) for said in told]
+        assert self._w is not None, "nothing was begun"
+        here, order = self.sites.here(), self.sites.order(-1, Round(0, 0, 0, 0))
+        content = wire.content(order, pack(Weights(self._w)))
+        nodes = {name: here[name] for name in self.sites.names if name in here}
+        contents = dict.fromkeys(nodes.values(), content)
+        answers = exchange(self.sites.grid, contents, EVALUATE, "", self.deployment.deadline)
+        told = {name: self._told(answers[node]) for name, node in nodes.items()}
+        found = {name: one for name, one in told.items() if one is not None}
+        by_site = [
+            share(found[name].right, found[name].rows) if name in found else math.nan
+            for name in self.sites.names
+        ]
         if self.own:
             return self.own.scores()._replace(domain_accuracy=by_site)
-        told = [said for said in told if said]
-        if not told:
+        if not found:
             raise Fault("no site could test the model; the same command goes on from here")
         right, rows = (
-            [sum(column) for column in zip(*(said[key] for said in told), strict=True)]
+            [sum(column) for column in zip(*(getattr(o, key) for o in found.values()), strict=True)]
             for key in ("right", "rows")
         )
         return Scores(
-            accuracy=_share(right, rows),
-            loss=sum(said["loss"] for said in told) / sum(rows),
-            class_accuracy=[_share([r], [n]) for r, n in zip(right, rows, strict=True)],
+            accuracy=share(right, rows),
+            loss=sum(one.loss for one in found.values()) / sum(rows),
+            class_accuracy=[share([r], [n]) for r, n in zip(right, rows, strict=True)],
             domain_accuracy=by_site,
         )
 
-
-def _told(answer: Any) -> dict[str, Any]:
-    if answer is None or isinstance(answer, Lost):
-        return {}
-    said = wire.about(answer)
-    return said if "rows" in said else {}
-
-
-def _share(right: Sequence[int], rows: Sequence[int]) -> float:
-    return sum(right) / sum(rows) if sum(rows) else math.nan
+    def _told(self, answer: RecordDict | str) -> Tested | None:
+        if isinstance(answer, str):
+            return None
+        try:
+            return tested(wire.about(answer), len(self.sites.task.classes))
+        except Fault:
+            return None
 
 
-def crew_of(sites: Sites, deployment: Deployment) -> Any:
+def crew_of(sites: Sites, deployment: Deployment) -> Crew:
     """The crew of a run whose clients are these sites."""
 
     @contextmanager
     def crew(
-        experiment: Any, learner: Any, shards: Any, rng: Any, exam: Exam, memories: Any
+        experiment: Experiment,
+        learner: Learner[Any, Any, Any],
+        shards: Sequence[Shard],
+        rng: Stream,
+        exam: Exam,
+        memories: Memories[Any],
     ) -> Iterator[tuple[OnSites, Examiner]]:
         sites.keep()
         examiner: Examiner = AtOnce(exam)
         if deployment.evaluate != "server":
             own = AtOnce(exam) if deployment.evaluate == "both" else None
             examiner = BySites(sites, deployment, own)
-        yield OnSites(sites, deployment), examiner
+        done = record.read(sites.out / ROUNDS)
+        used = {k: line["round"] for line in done for k in line["clients"]}
+        yield OnSites(sites, deployment, used), examiner
 
     return crew

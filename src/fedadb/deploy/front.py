@@ -21,6 +21,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 NODES = re.compile(r"/v1/fleet/[a-z-]+")
+# The SuperLink reads a request whole before it looks who sent it; Flower's parts are 5 MB.
+LARGEST = 16 << 20
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host",
               "proxy-authenticate", "proxy-authorization"}  # fmt: skip
 
@@ -31,6 +33,7 @@ def front(superlink: str, ca: Path) -> Starlette:
         base_url=f"https://{superlink}",
         verify=ssl.create_default_context(cafile=str(ca)),
         timeout=httpx.Timeout(300, connect=10),
+        trust_env=False,  # a proxy for the outside is none for this machine
     )
 
     @asynccontextmanager
@@ -43,6 +46,8 @@ def front(superlink: str, ca: Path) -> Starlette:
         path = request.scope["raw_path"].decode("ascii", "replace")
         if request.method != "POST" or not NODES.fullmatch(path) or request.url.query:
             return PlainTextResponse("only nodes are served here", status_code=403)
+        if int(request.headers.get("content-length", LARGEST + 1)) > LARGEST:
+            return PlainTextResponse("too large, or of unknown size", status_code=413)
         headers = [(k, v) for k, v in request.headers.raw if k.decode().lower() not in HOP_BY_HOP]
         question = client.build_request("POST", path, headers=headers, content=request.stream())
         try:
@@ -69,6 +74,7 @@ def main(host: str, port: str, superlink: str, ca: str, certificate: str, key: s
         ssl_keyfile=key,
         log_level="warning",
         access_log=False,
+        limit_concurrency=256,
         timeout_keep_alive=75,
     )
 

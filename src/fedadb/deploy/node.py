@@ -10,6 +10,7 @@ to the version it was written for. Nothing else in this package uses such parts.
 import contextlib
 import hashlib
 import logging
+import re
 import signal
 import sys
 import time
@@ -43,7 +44,9 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import write_whole
 
 POLL = 0.2  # seconds between questions
+PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # names of files do not leave the site
 NODE = "node"  # beside the site's key: as which node it was connected last
+REVOKED = "'401 "  # as httpx writes it
 RAISED, REFUSED = 2, 7  # Flower's codes for an error of the app, and for an app that is not wanted
 
 Handler = Callable[[Message, Context], Message]
@@ -97,10 +100,12 @@ def serve(
                 message.metadata.__dict__["_message_id"] = tree.object_id
                 context = Context(run, node, node_config, RecordDict(), run_config)
                 began = time.monotonic()
-                if (sent := get_run(run).fab_hash) == application:
+                wanted = get_run(run).fab_hash == application
+                # To an introduction the handler itself says best in what experiments differ.
+                if wanted or message.metadata.message_type == "query":
                     reply = _answer(handle, message, context, tell)
-                else:
-                    reply = _refusal(message, sent, application)
+                if not wanted and (message.metadata.message_type != "query" or reply.has_content()):
+                    reply = _refusal(message, application)
                     tell(str(reply.error.reason))
                 _send(reply, time.monotonic() - began, run, send, push)
             except (RunNotRunningException, ObjectPullError) as error:
@@ -133,17 +138,17 @@ def _refusals(address: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:  # which a refused heartbeat sends as well
-        if not any("401" in line for line in said):
+        if not any(REVOKED in line for line in said):
             return
     except SystemExit as error:
-        if any("2004" in line or "2001" in line for line in said):
+        if any(f"[code: {code}]" in line for line in said for code in (2001, 2004)):
             raise BadInput(
                 f"{address} does not let this site in: its site.pub must lie in sites/ at the "
                 "server before that starts, and no other process may use the same key"
             ) from error
         told = " ".join(" ".join(said).split()) or f"exit code {error.code}"
         raise Fault(f"the connection to {address} failed: {told}") from error
-    if any("401" in line for line in said):
+    if any(REVOKED in line for line in said):
         raise Fault(f"{address} no longer accepts this site's key")
     raise Fault(f"the connection to {address} ended: {' '.join(said)}")
 
@@ -168,15 +173,16 @@ def _answer(
         if not isinstance(error, (BadInput, Fault)):
             sys.excepthook(type(error), error, error.__traceback__)
         tell(f"{kind} {t}: {error}")
-        return Message(Error(RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+        told = f"{type(error)}:<'{PATH.sub('a file of this site', str(error))}'>"
+        return Message(Error(RAISED, told), reply_to=message)
     tell(f"{kind} {t}: done in {time.monotonic() - began:.1f} s".replace("  ", " "))
     return reply
 
 
-def _refusal(message: Message, sent: str, accepted: str) -> Message:
+def _refusal(message: Message, accepted: str) -> Message:
     reason = (
-        f"the server runs application {sent[:12]}… and this site accepts {accepted[:12]}… alone: "
-        "give both the same experiment and the same version of fedadb"
+        f"this site accepts application {accepted[:12]} alone, and the server runs another: give "
+        "both the same experiment and the same version of fedadb"
     )
     return Message(Error(REFUSED, reason), reply_to=message)
 

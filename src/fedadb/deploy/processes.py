@@ -113,12 +113,14 @@ def _path() -> str:
 
 
 def require_free(host: str, port: int, what: str) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise BadInput(f"{what} {host}:{port}: {error.strerror}; choose another") from error
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{what} {host}:{port}: {reason}; choose another") from error
 
 
 def free_port() -> int:
@@ -127,10 +129,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_open(held: Processes, port: int, seconds: float, what: str) -> None:
+def wait_until_open(
+    held: Processes, port: int, seconds: float, what: str, host: str = "127.0.0.1"
+) -> None:
     end = time.monotonic() + seconds
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # all addresses: any of them
     while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
             return
         held.require_alive()
         if time.monotonic() > end:

@@ -1,7 +1,8 @@
 """What a site remembers of a run between its rounds: FedDyn's gradient, for one.
 
-A round that the server has to do again, after a crash, is trained from what was remembered
-before it, so that it ends as it would have.
+What was learnt in a round counts only if the server used the reply. So a round starts from what was
+remembered in the last one that it did use, be it that replies were dropped in between or that the
+server, after a crash, does a round again.
 """
 
 import re
@@ -26,7 +27,10 @@ class InDirectory(Remembered):
         self.directory = directory / run
 
     def __getitem__(self, t: int) -> bytes:
-        return self._path(t).read_bytes()
+        try:
+            return self._path(t).read_bytes()
+        except FileNotFoundError as error:
+            raise KeyError(t) from error
 
     def __setitem__(self, t: int, data: bytes) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,15 +72,8 @@ class InState(Remembered):
         return len(self.state.array_records)
 
 
-def before(remembered: Remembered, t: int) -> bytes | None:
-    """What was known when round t began."""
-    earlier = [when for when in remembered if when < t]
-    return remembered[max(earlier)] if earlier else None
-
-
-def after(remembered: Remembered, t: int, data: bytes) -> None:
-    """Keep what is known now, and what was known before the round; forget the rest."""
+def keep(remembered: Remembered, used: int, t: int, data: bytes) -> None:
+    """Remember what is known after round t beside what was known after the last that was used."""
     remembered[t] = data
-    earlier = sorted(when for when in remembered if when < t)
-    for when in [*earlier[:-1], *(when for when in remembered if when > t)]:
+    for when in [when for when in remembered if when not in (used, t)]:
         del remembered[when]

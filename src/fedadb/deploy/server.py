@@ -30,12 +30,14 @@ from fedadb.deploy.processes import (
     require_free,
     wait_until_open,
 )
-from fedadb.deploy.server_app import FINISHED, STOPPED, status_of
+from fedadb.deploy.server_app import ALONE, FINISHED, STOPPED, status_of
+from fedadb.deploy.task import agreed
 from fedadb.engine import record
 from fedadb.engine.record import Record
 from fedadb.experiment.config import Experiment
 
 FEDERATION = "fedadb"  # what Flower's command line calls the SuperLink
+REGISTERED = "registered.json"  # which sites Flower's database knows
 START = 60.0  # seconds for a process to open its port
 LOOK, ASK = 0.5, 30.0  # seconds between looks at the records, and questions to the SuperLink
 
@@ -55,6 +57,7 @@ class Server:
             [program("flwr"), *words, FEDERATION, "--format", "json"],
             capture_output=True,
             text=True,
+            timeout=START,
             env={**os.environ, **QUIET, **self.environment},
         )
         try:
@@ -67,23 +70,29 @@ class Server:
 
     def register(self) -> None:
         """Let the sites whose public keys lie in sites/ take part, under the names of the files."""
-        done = self.directory / "flower" / "registered.json"  # as Flower's database has it
-        known = json.loads(done.read_text()) if done.exists() else {}
-        for path in sorted((self.directory / keys.SITES).glob("*.pub")):
-            if path.stem not in known:
-                self.flwr("supernode", "register", str(path), "--name", path.stem)
-                known[path.stem] = path.read_text()
-                write_whole(done, json.dumps(known).encode())
-            elif known[path.stem] != path.read_text():
-                raise BadInput(f"{path} has changed: give a site with a new key a new name")
-            self.sites.append(path.stem)
+        known = registered(self.directory)
+        for name, key in present(self.directory).items():
+            if name not in known:
+                path = self.directory / keys.SITES / f"{name}.pub"
+                try:
+                    self.flwr("supernode", "register", str(path), "--name", name)
+                except Fault as error:
+                    if "already in use" not in str(error):  # by a server that was killed in between
+                        raise
+                known[name] = key
+                write_whole(self.directory / REGISTERED, json.dumps(known).encode())
+            self.sites.append(name)
 
     def submit(self, experiment: Experiment, out: Path) -> int:
         """Start the run; its number."""
         application = self.directory / "application"
-        write_application(application, experiment)
+        write_application(application, agreed(experiment))
         status_of(out).unlink(missing_ok=True)
-        answer = self.flwr("run", str(application), "--run-config", f'out="{out.absolute()}"')
+        own = self.directory / "experiment.toml"
+        write_whole(own, experiment.toml().encode())
+        # A string of JSON is one of TOML.
+        config = f"out={json.dumps(str(out.resolve()))} server={json.dumps(str(own))}"
+        answer = self.flwr("run", str(application), "--run-config", config)
         return int(answer["run-id"])
 
     def rounds(
@@ -106,7 +115,7 @@ class Server:
                 return
             if time.monotonic() - asked > ASK:  # whether it was killed, it cannot say itself
                 asked, state = time.monotonic(), self.state(run)
-                if state.startswith("finished") and state != "finished:completed":
+                if state.startswith("finished") and told != FINISHED:
                     raise Fault(
                         f"the server's part ended ({state}): {self.held.last_words('superexec')}; "
                         f"logs are in {self.held.logs}; the same command goes on"
@@ -118,18 +127,42 @@ class Server:
         return str(answer["runs"][0]["status"])
 
 
+def present(directory: Path) -> dict[str, str]:
+    """The public keys of the sites that may take part, by name."""
+    return {p.stem: p.read_text() for p in sorted((directory / keys.SITES).glob("*.pub"))}
+
+
+def registered(directory: Path) -> dict[str, str]:
+    """Those that Flower's database has."""
+    path = directory / REGISTERED
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def forget_removed(directory: Path) -> None:
+    """Start with a new database if a site was removed: Flower would go on letting it in.
+
+    The database has nothing else that is needed again; runs are kept elsewhere.
+    """
+    here = present(directory)
+    if any(here.get(name) != key for name, key in registered(directory).items()):
+        for path in directory.glob("superlink.db*"):
+            path.unlink()
+        (directory / REGISTERED).unlink()
+
+
 @contextmanager
 def server(directory: Path, host: str, port: int) -> Iterator[Server]:
     """Bring a server up, for as long as the context lasts."""
     directory = directory.absolute()
     for name, what in ((keys.CA, "the authority's certificate"), (keys.SERVER, "the server's")):
         keys.require_valid(directory / name, what)
-    if not list((directory / keys.SITES).glob("*.pub")):
+    if not present(directory):
         raise BadInput(
             f"{directory / keys.SITES} has no site's public key: put the site.pub of each there "
             "as NAME.pub"
         )
     require_free(host, port, "--listen")
+    forget_removed(directory)
     inner = free_port()
     flower = directory / "flower"
     flower.mkdir(exist_ok=True, mode=0o700)
@@ -139,9 +172,10 @@ def server(directory: Path, host: str, port: int) -> Iterator[Server]:
     }
     table = {"superlink": {"default": FEDERATION, FEDERATION: superlink}}
     write_whole(flower / "config.toml", tomli_w.dumps(table).encode())
-    environment = {"FLWR_HOME": str(flower)}
+    environment = {"FLWR_HOME": str(flower), ALONE: "1"}
     database = directory / "superlink.db"
     database.touch(mode=0o600)
+    database.chmod(0o600)
     tls = {name: str(directory / name) for name in (keys.CA, keys.SERVER, keys.SERVER_KEY)}
     secret = str(directory / keys.SECRET)
     with processes(directory / "logs", environment) as held:
@@ -173,5 +207,5 @@ def server(directory: Path, host: str, port: int) -> Iterator[Server]:
                 *(f"127.0.0.1:{inner}", tls[keys.CA], tls[keys.SERVER], tls[keys.SERVER_KEY]),
             ],
         )
-        wait_until_open(held, port, START, "the front")
+        wait_until_open(held, port, START, "the front", host)
         yield running

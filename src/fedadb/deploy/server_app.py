@@ -16,9 +16,10 @@ from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import write_whole
 from fedadb.core.model import Model
+from fedadb.core.task import Task
 from fedadb.deploy.flower import crew_of
 from fedadb.deploy.sites import Sites
-from fedadb.deploy.task import Task, task_of
+from fedadb.deploy.task import task_of
 from fedadb.engine.evaluate import mixing
 from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import raw_bytes
@@ -26,6 +27,7 @@ from fedadb.experiment.build import World, model, pick_device
 from fedadb.experiment.config import Experiment, parse
 from fedadb.experiment.run import begin
 
+ALONE = "FEDADB_SERVER"  # in the environment of a server that `fedadb deploy server` started
 STATUS = "status.txt"  # beside the run's directory: who is waited for, or why it stopped
 STOPPED, FINISHED = "stopped: ", "finished"
 
@@ -34,9 +36,10 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    _end_with_parent()
+    if ALONE in os.environ:
+        _end_with_parent()
     out = Path(str(context.run_config["out"]))
-    if not out.is_absolute():
+    if not out.is_absolute() or not out.name:
         raise BadInput(f"out = {str(out)!r}: must be an absolute path on the server")
     out.parent.mkdir(parents=True, exist_ok=True)
 
@@ -45,7 +48,9 @@ def main(grid: Grid, context: Context) -> None:
         write_whole(status_of(out), status.encode())
 
     try:
-        experiment = Experiment.read(parse(str(context.run_config["experiment"]), "the experiment"))
+        own = str(context.run_config.get("server", ""))
+        text = Path(own).read_text() if own else str(context.run_config["experiment"])
+        experiment = Experiment.read(parse(text, own or "the experiment"))
         for record in federate_sites(grid, experiment, out, tell):
             print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
         tell(FINISHED)
@@ -83,9 +88,9 @@ def federate_sites(
     device = pick_device(experiment.engine.device)
     f = model(experiment, task.transform.domain(task.shape), len(task.classes), device)
     sites = Sites(grid, experiment, task, out)
-    sites.gather(tell)
 
     def make(e: Experiment, track: object) -> World:
+        sites.gather(tell)
         return _world(e, f, task, splits.test.to(device) if splits else None, sites)
 
     with begin(experiment, out, make=make, crew=crew_of(sites, experiment.deployment)) as run:

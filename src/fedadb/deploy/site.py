@@ -13,6 +13,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.files import owned
 from fedadb.deploy import keys
 from fedadb.deploy.application import write_application
+from fedadb.deploy.task import agreed
 from fedadb.experiment.config import Experiment
 
 AGAIN = 5.0  # seconds between tries to reach a server that is not up yet
@@ -42,7 +43,7 @@ def join(place: Place, experiment: Experiment, tell: Callable[[str], None]) -> N
     if not Path(path).expanduser().exists():
         raise BadInput(f"--data {place.data}: {path} does not exist")
     with tempfile.TemporaryDirectory() as made:
-        write_application(Path(made) / "application", experiment)
+        write_application(Path(made) / "application", agreed(experiment))
         accepted = application_hash(Path(made) / "application")
     tell(f"accepts application {accepted[:12]} alone")
     with owned(place.directory):  # two processes would both answer as this site
@@ -82,6 +83,8 @@ def _reach(server: str, ca: Path, tell: Callable[[str], None]) -> None:
             raise BadInput(
                 f"{server} is not the server that {ca} vouches for: {error.verify_message}"
             ) from error
+        except ssl.SSLEOFError:  # it is going down, or coming up
+            time.sleep(1)
         except ssl.SSLError as error:
             raise BadInput(f"{server} does not speak TLS: {error.reason}") from error
         except socket.gaierror as error:

@@ -7,12 +7,12 @@ import torch
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
+from fedadb.core.task import Task
 from fedadb.core.track import unseen
 from fedadb.datasets import arrays
 from fedadb.datasets.decode import Look
 from fedadb.datasets.folders import Labelled, decoded, labelled, visible
 from fedadb.datasets.split import stratified
-from fedadb.deploy.task import Task
 
 
 def load(data: str, task: Task) -> tuple[Examples, Examples]:

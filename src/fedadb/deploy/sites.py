@@ -12,15 +12,15 @@ from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import write_whole
+from fedadb.core.files import SITES, write_whole
+from fedadb.core.task import Task
 from fedadb.deploy import wire
 from fedadb.deploy.exchange import QUERY, exchange
-from fedadb.deploy.task import Task, settings
-from fedadb.engine.cohorts import Lost
+from fedadb.deploy.task import settings
 from fedadb.experiment.config import Experiment
 
-SITES = "sites.json"  # in the run's directory: who is client 0, 1, …
 PAUSE = 0.5  # seconds between looks for nodes
+AGAIN = 5.0  # seconds before a node that was refused is asked again
 ANSWER = 120.0  # seconds in which a site must introduce itself: it reads its data for that
 
 
@@ -43,6 +43,7 @@ class Sites:
     rows: list[int] = field(default_factory=list)
     _known: dict[int, Known] = field(default_factory=dict)  # by node
     _refused: dict[str, str] = field(default_factory=dict)
+    _not_before: dict[int, float] = field(default_factory=dict)  # when to ask a node again
 
     def gather(self, tell: Callable[[str], None]) -> None:
         """Wait for as many sites as the experiment has clients; the same as before, on a restart.
@@ -67,8 +68,12 @@ class Sites:
         if stored:
             order = {name: k for k, name in enumerate(stored["names"])}
             known = sorted((one for one in known if one.name in order), key=lambda o: order[o.name])
-            if [one.rows for one in known] != stored["rows"]:
-                raise BadInput(f"{self.out} was begun when sites had other data; use another --out")
+            for one, rows in zip(known, stored["rows"], strict=True):
+                if one.rows != rows:
+                    raise BadInput(
+                        f"{one.name} has {one.rows} rows and had {rows} when {self.out} was begun; "
+                        "use another --out"
+                    )
         elif len(known) > expected:
             raise BadInput(
                 f"{len(known)} sites are connected ({', '.join(o.name for o in known)}) and "
@@ -79,15 +84,27 @@ class Sites:
 
     def keep(self) -> None:
         """Write down who is who: for whoever goes on with the run."""
-        table = {"run": self.run, "names": self.names, "rows": self.rows}
+        about = {"names": self.names, "rows": self.rows, "task": self.task.table()}
+        table = {"run": self.run, **about}
         write_whole(self.out / SITES, json.dumps(table).encode())
 
     def here(self) -> dict[str, int]:
         """The node of each site that is connected now; new ones are asked who they are."""
         infos = {info.node_id: info.name for info in self.grid.get_nodes()}
         self._known = {node: one for node, one in self._known.items() if node in infos}
-        if strangers := [node for node in infos if node not in self._known]:
-            self._meet({node: infos[node] for node in strangers})
+        now = time.monotonic()
+        strangers = {
+            node: name
+            for node, name in infos.items()
+            if node not in self._known
+            and now >= self._not_before.get(node, 0)
+            # While a run goes on, only those who are part of it are of interest.
+            and (not self.names or not name or name in self.names)
+        }
+        if strangers:
+            self._meet(strangers)
+            refused = strangers.keys() - self._known.keys()
+            self._not_before |= dict.fromkeys(refused, time.monotonic() + AGAIN)
         found: dict[str, int] = {}
         for node, one in self._known.items():
             if one.name in found:
@@ -98,10 +115,9 @@ class Sites:
             found[one.name] = node
         return found
 
-    def order(self, k: int, round: Round) -> dict[str, Any]:
-        return wire.Order(
-            self.run, k, round, settings(self.experiment), self.task.table()
-        )._asdict()
+    def order(self, k: int, round: Round, used: int = 0) -> dict[str, Any]:
+        about = settings(self.experiment), self.task.table()
+        return wire.Order(self.run, k, used, round, *about)._asdict()
 
     @property
     def _wait(self) -> float:
@@ -112,17 +128,16 @@ class Sites:
         answers = exchange(self.grid, dict.fromkeys(infos, question), QUERY, "", ANSWER)
         for node, answer in answers.items():
             name = infos[node]  # what the server knows by the node's key goes before what it says
-            if isinstance(answer, Lost):
-                self._refused[name or f"node {node}"] = answer.reason
+            if isinstance(answer, str):
+                self._refused[name or f"node {node}"] = answer
                 continue
-            said = wire.about(answer)
-            partition = int(said["partition"])
-            called = name or str(said["site"]) or (f"client-{partition}" if partition >= 0 else "")
-            if not called:
-                self._refused[f"node {node}"] = "has no name: its configuration must say site"
+            try:
+                known = _introduced(wire.about(answer), name)
+            except (Fault, KeyError, TypeError, ValueError) as error:
+                self._refused[name or f"node {node}"] = f"does not say who it is: {error}"
                 continue
-            self._refused.pop(called, None)
-            self._known[node] = Known(called, partition, int(said["rows"]))
+            self._refused.pop(known.name, None)
+            self._known[node] = known
 
     def _stored(self) -> dict[str, Any]:
         path = self.out / SITES
@@ -137,3 +152,14 @@ class Sites:
         for name, reason in self._refused.items():
             said += f"; {name}: {reason}"
         return said
+
+
+def _introduced(said: dict[str, Any], name: str) -> Known:
+    """What a node says of itself, under the name that the server has for its key if it has one."""
+    partition, rows = int(said["partition"]), int(said["rows"])
+    called = name or str(said["site"]) or (f"client-{partition}" if partition >= 0 else "")
+    if not called or not called.isprintable():
+        raise ValueError("its configuration must say site")
+    if rows < 1:
+        raise ValueError(f"it has {rows} rows")
+    return Known(called, partition, rows)

@@ -1,41 +1,22 @@
 """What all sites must agree on before they can learn together: the images, and the settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedadb import datasets
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
+from fedadb.core.task import Task
 from fedadb.core.track import Track, unseen
 from fedadb.core.transform import Transform
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.presets import flat
 
 # What a site computes does not depend on where the server's data lie, nor on who waits for whom.
-OF_THE_SERVER = ("dataset", "record_clients", "federation.", "engine.", "deployment.")
-
-
-@dataclass(frozen=True)
-class Task:
-    classes: tuple[str, ...]
-    shape: tuple[int, ...]  # channels, height, width
-    transform: Transform
-
-    def table(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def read(table: Mapping[str, Any]) -> "Task":
-        transform: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in table["transform"].items()
-        }
-        return Task(tuple(table["classes"]), tuple(table["shape"]), Transform(**transform))
-
-    @staticmethod
-    def of(splits: Splits) -> "Task":
-        return Task(splits.classes, tuple(splits.test.x.shape[1:]), splits.transform)
+OF_THE_SERVER = (
+    "dataset", "record_clients", "federation.", "deployment.", "engine.device", "engine.workers",
+    "engine.cohort", "engine.overlap", "engine.backend", "engine.address",
+)  # fmt: skip
 
 
 def task_of(e: Experiment, track: Track = unseen) -> tuple[Task, Splits | None]:
@@ -62,6 +43,19 @@ def settings(e: Experiment) -> dict[str, Any]:
     """What decides what a site computes, under dotted names."""
     leaves = flat(e.table())
     return {k: v for k, v in leaves.items() if not k.startswith(OF_THE_SERVER)}
+
+
+def agreed(e: Experiment) -> Experiment:
+    """The experiment without what is the server's own business: the same at all sites.
+
+    Wherever the server's data lie and however long it waits, the application is the same.
+    """
+    table = e.table()
+    named = table["dataset"] if ":" not in table["dataset"] else "digits"
+    federation = {key: table["federation"][key] for key in ("clients", "participation")}
+    engine = {"precision": e.engine.precision}
+    kept = {key: table[key] for key in ("rounds", "seed", "model", "local", "algorithm")}
+    return Experiment.read({**kept, "dataset": named, "federation": federation, "engine": engine})
 
 
 def require_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ class Order(NamedTuple):
 
     run: str  # which run: sites keep what they remember of each apart
     client: int  # k
+    used: int  # the last round in which the client's reply was used; 0: none
     round: Round
     settings: Mapping[str, Any]  # of the experiment, which the site compares with its own
     task: Mapping[str, Any]  # what the images are and show

@@ -16,6 +16,7 @@ Sent = TypeVar("Sent", contravariant=True)
 class Lost(NamedTuple):
     """A client without a reply that could be used, where that does not end the federation."""
 
+    who: str
     reason: str
 
 

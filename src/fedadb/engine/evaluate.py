@@ -73,19 +73,19 @@ class Exam:
             loss += more
             hits = [h + n for h, n in zip(hits, right, strict=True)]
         classes = self.f.classes
-        by_class = [_share(hits[c::classes], self.counts[c::classes]) for c in range(classes)]
+        by_class = [share(hits[c::classes], self.counts[c::classes]) for c in range(classes)]
         domains = [slice(d, d + classes) for d in range(0, len(hits), classes)]
         return Scores(
-            accuracy=_share(hits, self.counts),
+            accuracy=share(hits, self.counts),
             loss=loss / len(self.test.y),
             class_accuracy=by_class,
             domain_accuracy=()
             if self.domain is None
-            else [_share(hits[of], self.counts[of]) for of in domains],
+            else [share(hits[of], self.counts[of]) for of in domains],
         )
 
 
-def _share(hits: Sequence[int], counts: Sequence[int]) -> float:
+def share(hits: Sequence[int], counts: Sequence[int]) -> float:
     return sum(hits) / sum(counts) if sum(counts) else math.nan
 
 

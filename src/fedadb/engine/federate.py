@@ -24,7 +24,7 @@ class Snapshot(NamedTuple, Generic[S]):
     sent: Any = None  # what the clients of the round received
     clients: Sequence[int] = ()  # those of them who replied
     replies: Sequence[Reply] = ()
-    lost: Mapping[int, str] = MappingProxyType({})  # those who did not, and why
+    lost: Mapping[str, str] = MappingProxyType({})  # those who did not, and why
     broadcast_seconds: float = 0.0  # what the server took to make what it sent
 
 
@@ -50,7 +50,7 @@ def federate(
         chosen = choose(t)
         came = dict(zip(chosen, cohort(sent, chosen, round), strict=True))
         replies = {k: reply for k, reply in came.items() if isinstance(reply, Reply)}
-        lost = {k: reply.reason for k, reply in came.items() if isinstance(reply, Lost)}
+        lost = {reply.who: reply.reason for reply in came.values() if isinstance(reply, Lost)}
         for k, reply in replies.items():
             _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
         s = algorithm.aggregate(s, list(replies.values()), round)

@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
+from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import EXPERIMENT, MODEL
+from fedadb.core.files import EXPERIMENT, MODEL, SITES
 from fedadb.core.packing import unpack
+from fedadb.core.task import Task
 from fedadb.core.track import Track, unseen
 from fedadb.core.vector import Vector
 from fedadb.engine.tensorfile import read_tensors
 from fedadb.experiment import config
-from fedadb.experiment.build import World, build
+from fedadb.experiment.build import World, build, model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.presets import merge
 
@@ -25,7 +29,26 @@ def read_world(directory: Path, track: Track = unseen) -> tuple[Experiment, Worl
     # need float32.
     engine = {"device": "cpu", "precision": "float32"}
     e = Experiment.read(merge(table, {"engine": engine}))
+    known = directory / SITES
+    if known.exists():
+        return e, of_sites(e, Task.read(json.loads(known.read_text())["task"]))
     return e, build(e, track)
+
+
+def of_sites(e: Experiment, task: Task) -> World:
+    """The world of a run whose images are at sites: a model, and nothing to look at."""
+    none = torch.zeros(0, dtype=torch.int64)
+    return World(
+        model(e, task.transform.domain(task.shape), len(task.classes), torch.device("cpu")),
+        shards=(),
+        test=Examples(torch.zeros(0, *task.shape, dtype=torch.uint8), none),
+        domains=(),
+        test_domain=None,
+        transform=task.transform,
+        classes=task.classes,
+        counts=[],
+        digest="",
+    )
 
 
 class Finished(NamedTuple):
@@ -43,6 +66,8 @@ def read_run(directory: Path, track: Track = unseen) -> Finished:
 def read_weights(directory: Path, world: World) -> Vector:
     """The deployed weights of a run that has ended; what the model holds beside them is set."""
     path, again = directory / MODEL, f"`fedadb run {directory / EXPERIMENT} --out {directory}`"
+    if (directory / SITES).exists():
+        again = "the command of the server that began it"
     if not path.exists():
         raise BadInput(
             f"{directory} is not finished: there is no {MODEL} yet; {again} runs it to its end"

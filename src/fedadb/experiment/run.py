@@ -178,10 +178,11 @@ def _train(
                 examiner.begin(algorithm.deployed(now.server))
                 if waiting and scores:  # written down while the next evaluation goes on
                     yield finish(*waiting, scores)
-                waiting = now, dict(memories.versions)
-                if not examiner.overlaps:
-                    yield finish(*waiting, examiner.scores())
-                    waiting = None
+                versions = dict(memories.versions)
+                if examiner.overlaps:
+                    waiting = now, versions
+                else:
+                    yield finish(now, versions, examiner.scores())
         except (BadInput, Fault):  # of the round after the one that waits, which is good
             if waiting:
                 with suppress(Fault):
@@ -199,16 +200,17 @@ def _line(
 ) -> Record:
     timed = experiment.algorithm.timed
     return {
+        # First: what clients measure cannot take the place of what is known here.
+        **record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies]),
         "round": done.round.t,
         **{key: value for key, value in scores._asdict().items() if value != ()},
         "clients": done.clients,
-        **({"lost": {str(k): reason for k, reason in done.lost.items()}} if done.lost else {}),
+        **({"lost": dict(done.lost)} if done.lost else {}),
         "bytes_down": size(done.sent),
         "bytes_up": fmean(size(reply) for reply in done.replies),
         "lr": experiment.local.lr_at(done.round.t),
         "seconds": seconds,
         **({timed: done.broadcast_seconds} if timed else {}),
-        **record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies]),
     }
 
 

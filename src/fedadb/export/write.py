@@ -79,6 +79,8 @@ def require_target(to: Path) -> None:
 
 def calibration(run: Finished, images: int) -> list[Tensor]:
     """So many training images, whoever holds them, in batches of about the run's size."""
+    if not run.world.shards:
+        raise BadInput(f"--freeze-statistics {images}: the images are at the sites, and not here")
     train = run.world.shards[0].examples
     if not 2 <= images <= len(train.y):
         raise BadInput(

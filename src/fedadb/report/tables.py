@@ -1,5 +1,6 @@
 """What the tables say: accuracy, what is left of it in the end, and on each domain."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
@@ -153,7 +154,9 @@ def domains(board: Board) -> Table | None:
 
 def _by_domain(run: Run) -> list[float]:
     best = sorted(run.rounds, key=lambda record: float(record["accuracy"]))[-5:]
-    return [fmean(values) for values in zip(*(r["domain_accuracy"] for r in best), strict=True)]
+    by_domain = zip(*(r["domain_accuracy"] for r in best), strict=True)
+    known = [[value for value in values if value is not None] for values in by_domain]
+    return [fmean(values) if values else math.nan for values in known]  # a site may have been away
 
 
 def everything(board: Board) -> list[Table]:
