@@ -1,6 +1,5 @@
 """What the tables say: accuracy, what is left of it in the end, and on each domain."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
@@ -139,24 +138,30 @@ def domains(board: Board) -> Table | None:
         for row, runs in board.cells(column).items():
             if "domain_accuracy" not in runs[0].rounds[0]:
                 continue
-            scores = [over_seeds(values) for values in zip(*map(_by_domain, runs), strict=True)]
+            scores = [_known(values) for values in zip(*map(_by_domain, runs), strict=True)]
             named = runs[0].beside(PARTITION).get("domains") or range(len(scores))
             names = names or [str(name) for name in named]
             if len(scores) == len(names):  # data with other domains have no place here
-                mean = fmean(score.mean for score in scores)
-                entries = [Entry(_spread(score)) for score in scores]
-                rows.append([Entry(column), Entry(row), *entries, Entry(f"{100 * mean:.2f}")])
+                means = [score.mean for score in scores if score]
+                entries = [Entry(_spread(score)) if score else Entry(NOTHING) for score in scores]
+                mean = Entry(f"{100 * fmean(means):.2f}") if means else Entry(NOTHING)
+                rows.append([Entry(column), Entry(row), *entries, mean])
     if not rows:
         return None
     header = ["setting", "method", *names, "mean"]
     return Table("domains", "Accuracy on each domain (%)", header, rows, notes(board))
 
 
-def _by_domain(run: Run) -> list[float]:
+def _known(values: Sequence[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    return over_seeds(known) if known else None
+
+
+def _by_domain(run: Run) -> list[float | None]:
     best = sorted(run.rounds, key=lambda record: float(record["accuracy"]))[-5:]
     by_domain = zip(*(r["domain_accuracy"] for r in best), strict=True)
     known = [[value for value in values if value is not None] for values in by_domain]
-    return [fmean(values) if values else math.nan for values in known]  # a site may have been away
+    return [fmean(values) if values else None for values in known]  # a site may have been away
 
 
 def everything(board: Board) -> list[Table]:
