@@ -16,7 +16,7 @@ test: $(DEV_STAMP) browser
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --durations 12
+	$(BIN)/pytest -n auto --dist loadgroup --durations 12
 
 # For the tests of the report's page; where it cannot be installed they are skipped.
 browser:
@@ -25,7 +25,7 @@ browser:
 	|| echo "no chromium here: the page is not tested in a browser"
 
 # LEAVE_OUT=flower,resnet18 leaves out parts of the longest two.
-bench: setup peers
+bench: $(DEV_STAMP) peers
 	$(BIN)/python benchmarks/engine_overhead.py
 	$(BIN)/python -m benchmarks.breakdown
 	$(BIN)/python benchmarks/scaling.py --leave-out '$(LEAVE_OUT)'
@@ -33,6 +33,8 @@ bench: setup peers
 	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
 	$(BIN)/python -m benchmarks.report_size
+	$(BIN)/python benchmarks/federation_overhead.py
+	$(BIN)/python benchmarks/ray_overhead.py
 	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --leave-out '$(LEAVE_OUT)'
 
 # Other simulators, in an environment of their own.
