@@ -16,7 +16,7 @@ test: $(DEV_STAMP) browser
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto --dist loadgroup --durations 12
+	$(BIN)/pytest -n auto --dist loadgroup -m 'not slow' --durations 12
 
 # For the tests of the report's page; where it cannot be installed they are skipped.
 browser:

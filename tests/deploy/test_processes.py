@@ -123,7 +123,7 @@ def test_a_site_that_never_answers_and_too_few_replies(
 
 
 def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
-    e = experiment("feddyn", rounds=6)
+    e = experiment("feddyn", rounds=4)
     own = Federation(tmp_path)
     own.prepare()
     (tmp_path / "e.toml").write_text(e.toml())
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         wait_for(lambda: record.read(tmp_path / "run" / "rounds.jsonl"), 90)
         own.stop("server", signal.SIGKILL)
         done = len(record.read(tmp_path / "run" / "rounds.jsonl"))
-        assert 1 <= done < 6
+        assert 1 <= done < 4
         wait_for(lambda: not _listens(own.port))
         own.start("server", words)
         wait_for(lambda: (tmp_path / "run" / "model.safetensors").exists(), 120)
@@ -245,9 +245,10 @@ def test_a_node_that_speaks_plain_text_is_not_heard(federation: Federation, tmp_
     words = [program("flower-supernode"), "--insecure", "--max-retries", "1"]
     words += ["--superlink", f"localhost:{federation.port}", "--port", str(free_port())]
     environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    with (tmp_path / "log").open("wb") as log:  # not a pipe, which its children would hold open
+        done = subprocess.run(words, env=environment, stdout=log, stderr=log, timeout=60)
     assert done.returncode != 0
-    assert "Failed to initialize the connection" in done.stderr + done.stdout
+    assert "Failed to initialize the connection" in (tmp_path / "log").read_text()
 
 
 def test_a_site_accepts_only_the_application_it_was_told(

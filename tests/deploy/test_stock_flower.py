@@ -70,6 +70,7 @@ def test_simulation(held: Processes, tmp_path: Path) -> None:
     require_same(tmp_path)
 
 
+@pytest.mark.slow
 def test_stock_supernodes(held: Processes, tmp_path: Path) -> None:
     port = superlink(held, tmp_path)
     for k in range(2):
