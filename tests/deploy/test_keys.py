@@ -103,6 +103,19 @@ def test_certificates_that_cannot_be_used(
         keys.require_valid(made / keys.CA, "it")
 
 
-def test_a_host_that_is_no_name(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--host 'müller': is neither a name nor an address"):
-        keys.make_server_keys(tmp_path / "x", ["müller"], days=3)
+@pytest.mark.parametrize("host", ["müller", "", "fed.example.org:8443", "https://fed", "a" * 70])
+def test_a_host_that_is_no_name(host: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is neither a name nor an address; it has no port"):
+        keys.make_server_keys(tmp_path / "x", [host], days=3)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_long_name_is_a_name(tmp_path: Path) -> None:
+    name = ".".join(["a" * 60, "b" * 60, "example.org"])
+    keys.make_server_keys(tmp_path, [name], days=3)
+    shake(tmp_path, tmp_path / keys.CA, name)
+
+
+def test_a_sites_key_is_not_made_beside_the_servers(made: Path) -> None:
+    with pytest.raises(BadInput, match="has the server's keys: a site's key is made at the site"):
+        keys.make_site_keys(made)

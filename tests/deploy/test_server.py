@@ -8,6 +8,7 @@ import pytest
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
+from fedadb.deploy.address import read_address
 from fedadb.deploy.application import write_application
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.processes import require_free
@@ -72,3 +73,29 @@ def test_a_server_needs_keys_and_sites(tmp_path: Path) -> None:
         server(tmp_path / "server", "127.0.0.1", 1),
     ):
         pass
+    sites = tmp_path / "server" / keys.SITES
+    (sites / "north.pub").write_text("not a key")
+    with (
+        pytest.raises(BadInput, match=r"north\.pub is not the site\.pub of a site"),
+        server(tmp_path / "server", "127.0.0.1", 1),
+    ):
+        pass
+    keys.make_site_keys(tmp_path / "site")
+    for name in ("north", "south"):
+        (sites / f"{name}.pub").write_bytes((tmp_path / "site" / keys.SITE_PUBLIC).read_bytes())
+    with (
+        pytest.raises(BadInput, match="north has the key of another site"),
+        server(tmp_path / "server", "127.0.0.1", 1),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("given", ["host", "host:", "host:0", "host:99999", "https://host:1", ":1"])
+def test_addresses_that_are_none(given: str) -> None:
+    with pytest.raises(BadInput, match="must be HOST:PORT"):
+        read_address(given, "--server")
+
+
+def test_addresses() -> None:
+    assert read_address("fed.example.org:8443", "--server") == ("fed.example.org", 8443)
+    assert read_address("[::1]:8443", "--listen") == ("::1", 8443)

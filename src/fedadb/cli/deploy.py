@@ -1,7 +1,6 @@
 """The commands of a real federation: keys, the server, a site."""
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +8,7 @@ import typer
 
 from fedadb.cli.terminal import SETTINGS, complain, given, out, tell
 from fedadb.core.errors import BadInput
+from fedadb.core.files import MODEL, ROUNDS
 
 deploy = typer.Typer(help="Train across real sites, whose data stay where they are.")
 
@@ -32,7 +32,9 @@ def make_keys(
     site: Annotated[
         bool, typer.Option("--site", help="A site's key, in place of the server's keys.")
     ] = False,
-    days: Annotated[int, typer.Option(min=1, help="How long the certificates last.")] = 365,
+    days: Annotated[
+        int, typer.Option(min=1, max=36_500, help="How long the certificates last.")
+    ] = 365,
 ) -> None:
     """Make the server's certificates and secret, or a site's key, where they are to stay."""
     _require_flower()
@@ -78,38 +80,44 @@ def server(
     """Bring the server up, train with the sites, and stop; or go on where it stopped."""
     _require_flower()
     from fedadb.cli.many import show
+    from fedadb.deploy.address import read_address
+    from fedadb.deploy.keys import SITES
     from fedadb.deploy.server import server as up
+    from fedadb.deploy.server_app import STOPPED, status_of
+    from fedadb.engine import record
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import require_own
-    from fedadb.experiment.run import Run, done_rounds
+    from fedadb.experiment.run import Run
     from fedadb.progress import bar, follow
 
     e = Experiment.read(given(experiment, settings))
-    found = re.fullmatch(r"(.+):(\d+)", listen)
-    if not found:
-        raise BadInput(f"--listen {listen}: must be ADDRESS:PORT")
+    host, port = read_address(listen, "--listen")
     require_own(place, e)
-    with up(directory, found[1].strip("[]"), int(found[2])) as running:
+    if (place / MODEL).exists():
+        tell(f"done earlier, in {place}")
+        show([place], experiment.stem, None)
+        return
+    names = [path.stem for path in (directory / SITES).glob("*.pub")]
+    if names and len(names) != e.federation.clients:
+        raise BadInput(
+            f"{directory / SITES} has the keys of {len(names)} sites and federation.clients = "
+            f"{e.federation.clients}"
+        )
+    with up(directory, host, port) as running:
         tell(f"The server is up on {listen} for {', '.join(running.sites)}")
         number = running.submit(e, place)
         try:
-            done = done_rounds(place)
-            rounds = running.rounds(number, place, e.rounds, done, tell)
+            done = record.read(place / ROUNDS)
+            rounds = running.rounds(number, place, e.rounds, len(done), tell)
             with bar(out) as progress:
                 title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
-                follow(Run(place, _records(place), rounds), e.rounds, progress, title)
+                follow(Run(place, done, rounds), e.rounds, progress, title)
         except KeyboardInterrupt:
+            status_of(place).write_text(f"{STOPPED}by the operator")
             complain(f"stopped; the same command goes on from the last round in {place}")
             raise typer.Exit(130) from None
-    show([place], f"{experiment.stem}", None)
+    show([place], experiment.stem, None)
     tell(f"Results: {place}")
-
-
-def _records(place: Path) -> list[dict[str, object]]:
-    from fedadb.core.files import ROUNDS
-    from fedadb.engine import record
-
-    return record.read(place / ROUNDS)
 
 
 @deploy.command()

@@ -1,8 +1,9 @@
 """Messages to nodes and what becomes of each: an answer, or in words why there is none."""
 
+import contextlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -29,7 +30,7 @@ def exchange(
     waiting, end = set(node_of), time.monotonic() + deadline
     while waiting and time.monotonic() < end:
         # A dead node's error comes from the server: whose it is, only the question tells.
-        for answer in grid.pull_messages(sorted(waiting)):
+        for answer in _pull(grid, waiting):
             asked = answer.metadata.reply_to_message_id
             waiting.discard(asked)
             if answer.has_error():
@@ -39,6 +40,16 @@ def exchange(
         if waiting:
             time.sleep(POLL)
     return came
+
+
+def _pull(grid: Grid, waiting: set[str]) -> Iterator[Message]:
+    """The answers that are there; one that cannot be read is not to cost the others."""
+    try:
+        yield from list(grid.pull_messages(sorted(waiting)))
+    except Exception:
+        for asked in sorted(waiting):
+            with contextlib.suppress(Exception):
+                yield from list(grid.pull_messages([asked]))
 
 
 def _plain(said: str) -> str:

@@ -3,11 +3,13 @@
 import datetime as dt
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -15,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -31,6 +35,7 @@ def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
     """A certificate authority of one's own, a certificate for the server's names, and a secret."""
     for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
         _require_new(directory / name)
+    names = [_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / SITES).mkdir(exist_ok=True)
     authority, key = (
@@ -38,14 +43,13 @@ def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
         ec.generate_private_key(ec.SECP384R1()),
     )
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedadb federation CA")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedadb federation server")])
     ca = (
         _certificate(issuer, issuer, authority.public_key(), authority.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .sign(authority, hashes.SHA384())
     )
-    names = [_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     server = (
         _certificate(subject, issuer, key.public_key(), authority.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -65,12 +69,28 @@ def make_site_keys(directory: Path) -> None:
     """The key by which the server knows a site. The private half does not leave it."""
     for name in (SITE_KEY, SITE_PUBLIC):
         _require_new(directory / name)
+    if (directory / CA_KEY).exists():
+        raise BadInput(f"{directory} has the server's keys: a site's key is made at the site")
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     _write(directory / SITE_KEY, private)
     _write(directory / SITE_PUBLIC, public, 0o644)
+
+
+def require_private(path: Path) -> None:
+    try:
+        load_ssh_private_key(path.read_bytes(), None)
+    except ValueError as error:
+        raise BadInput(f"{path} is not a site's key: {error}") from error
+
+
+def require_public(path: Path) -> None:
+    try:
+        load_ssh_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadInput(f"{path} is not the site.pub of a site: {error}") from error
 
 
 def require_valid(path: Path, what: str) -> None:
@@ -86,8 +106,8 @@ def require_valid(path: Path, what: str) -> None:
     ends = certificate.not_valid_after_utc
     if ends < dt.datetime.now(dt.UTC):
         raise BadInput(
-            f"{path} expired on {ends:%d %B %Y}: make new keys at the server with `fedadb deploy "
-            "keys`, and give ca.crt to the sites again"
+            f"{path} expired on {ends:%d %B %Y}: make new keys at the server, in a new directory, "
+            "with `fedadb deploy keys`, and give ca.crt to the sites again"
         )
 
 
@@ -133,10 +153,12 @@ def _name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise BadInput(f"--host {host!r}: is neither a name nor an address: {error}") from error
+    part = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+    if len(host) > 253 or not re.fullmatch(rf"{part}(\.{part})*", host):
+        raise BadInput(
+            f"--host {host!r}: is neither a name nor an address; it has no port and no https://"
+        )
+    return x509.DNSName(host)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

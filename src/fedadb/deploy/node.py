@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -42,12 +42,13 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import write_whole
+from fedadb.deploy.exchange import EVALUATE, QUERY, RAISED, TRAIN
 
 POLL = 0.2  # seconds between questions
 PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # names of files do not leave the site
 NODE = "node"  # beside the site's key: as which node it was connected last
 REVOKED = "'401 "  # as httpx writes it
-RAISED, REFUSED = 2, 7  # Flower's codes for an error of the app, and for an app that is not wanted
+REFUSED = 7  # Flower's code for an application that is not wanted
 
 Handler = Callable[[Message, Context], Message]
 
@@ -57,17 +58,32 @@ def application_hash(directory: Path) -> str:
     return hashlib.sha256(build_fab_from_disk(directory)).hexdigest()
 
 
-def serve(
-    handle: Handler,
-    address: str,
-    certificate: Path,
-    key: Path,
-    application: str,
-    node_config: dict[str, Any],
-    run_config: dict[str, Any],
-    tell: Callable[[str], None],
-) -> None:
+class Link(NamedTuple):
+    """What Flower's connection offers, in its order."""
+
+    node: int
+    receive: Callable[[], Any]
+    send: Callable[..., Any]
+    get_run: Callable[[int], Any]
+    get_application: Callable[..., Any]
+    pull: Callable[..., Any]
+    push: Callable[..., Any]
+    confirm: Callable[..., Any]
+
+
+class Node(NamedTuple):
+    """What a site's node does, and knows of itself."""
+
+    handle: Handler
+    application: str  # the hash of the only one that it accepts
+    config: dict[str, Any]
+    experiment: str
+    tell: Callable[[str], None]
+
+
+def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     """Answer until the process is told to end."""
+    node = node._replace(tell=_once(node.tell))
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
@@ -75,41 +91,61 @@ def serve(
     if last.exists():
         _leave(address, certificate, private, int(last.read_text()))
     with (
-        _refusals(address),
+        _refusals(address, node.tell),
         http_request_response(
             address, False, certificate.read_bytes(), (private, private.public_key())
-        ) as (node, receive, send, get_run, _, pull, push, confirm),
+        ) as parts,
     ):
-        write_whole(last, str(node).encode())
-        tell(f"connected to {address}")
+        link = Link(*parts)
+        write_whole(last, str(link.node).encode())
+        node.tell(f"connected to {address}")
         while True:
             try:
-                got = receive()  # waits for a server that is away, for as long as that takes
-                if got is None:
+                if message := _receive(link):
+                    began = time.monotonic()
+                    _send(link, _reply(node, link, message), time.monotonic() - began)
+                else:
                     time.sleep(POLL)
-                    continue
-                head, tree = got
-                run = head.metadata.run_id
-                message = pull_and_inflate_object_from_tree(
-                    tree,
-                    partial(pull, run),
-                    partial(confirm, run),
-                    return_type=Message,
-                    initial_backoff=POLL,  # its parts may still be on their way to the SuperLink
-                )
-                message.metadata.__dict__["_message_id"] = tree.object_id
-                context = Context(run, node, node_config, RecordDict(), run_config)
-                began = time.monotonic()
-                wanted = get_run(run).fab_hash == application
-                # To an introduction the handler itself says best in what experiments differ.
-                if wanted or message.metadata.message_type == "query":
-                    reply = _answer(handle, message, context, tell)
-                if not wanted and (message.metadata.message_type != "query" or reply.has_content()):
-                    reply = _refusal(message, application)
-                    tell(str(reply.error.reason))
-                _send(reply, time.monotonic() - began, run, send, push)
             except (RunNotRunningException, ObjectPullError) as error:
-                tell(f"the server gave up what it asked for: {error or 'its run has ended'}")
+                reason = str(error) or "its run has ended"
+                node.tell(f"the server gave up what it asked for: {reason}")
+
+
+def _receive(link: Link) -> Message | None:
+    """The next message, if there is one; a server that is away is waited for."""
+    got = link.receive()
+    if got is None:
+        return None
+    head, tree = got
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        partial(link.pull, head.metadata.run_id),
+        partial(link.confirm, head.metadata.run_id),
+        return_type=Message,
+        initial_backoff=POLL,  # its parts may still be on their way to the SuperLink
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message
+
+
+def _reply(node: Node, link: Link, message: Message) -> Message:
+    """The handler's answer, if the message belongs to the application that is accepted."""
+    run = message.metadata.run_id
+    config: dict[str, Any] = {"experiment": node.experiment}
+    context = Context(run, link.node, node.config, RecordDict(), config)
+    if link.get_run(run).fab_hash == node.application:
+        return _answer(node, message, context)
+    if message.metadata.message_type == QUERY:
+        # The handler, which is this site's own, says best in what the experiments differ.
+        reply = _answer(node, message, context)
+        if reply.has_error():
+            return reply
+    reason = (
+        f"this site accepts application {node.application[:12]} alone, and the server runs "
+        "another: give both the same experiment and the same version of fedadb"
+    )
+    node.tell(reason)
+    return Message(Error(REFUSED, reason), reply_to=message)
 
 
 def _leave(address: str, certificate: Path, private: Any, node: int) -> None:
@@ -125,12 +161,25 @@ def _leave(address: str, certificate: Path, private: Any, node: int) -> None:
         client.DeactivateNode(DeactivateNodeRequest(node_id=node))
 
 
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tell nothing twice in a row: a site that is refused is asked again and again."""
+    last = ""
+
+    def told(line: str) -> None:
+        nonlocal last
+        if line != last:
+            tell(line)
+        last = line
+
+    return told
+
+
 def _end(*_: object) -> None:
     raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _refusals(address: str) -> Iterator[None]:
+def _refusals(address: str, tell: Callable[[str], None]) -> Iterator[None]:
     """In one sentence, what Flower ends the process with."""
     said: list[str] = []
     log = logging.getLogger("flwr")
@@ -139,6 +188,7 @@ def _refusals(address: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:  # which a refused heartbeat sends as well
         if not any(REVOKED in line for line in said):
+            tell("left")
             return
     except SystemExit as error:
         if any(f"[code: {code}]" in line for line in said for code in (2001, 2004)):
@@ -162,35 +212,29 @@ class _Listener(logging.Handler):
         self.said.append(record.getMessage())
 
 
-def _answer(
-    handle: Handler, message: Message, context: Context, tell: Callable[[str], None]
-) -> Message:
-    kind, t = message.metadata.message_type, message.metadata.group_id
-    began = time.monotonic()
+def _answer(node: Node, message: Message, context: Context) -> Message:
+    what, began = _what(message), time.monotonic()
     try:
-        reply = handle(message, context)
+        reply = node.handle(message, context)
     except Exception as error:
         if not isinstance(error, (BadInput, Fault)):
             sys.excepthook(type(error), error, error.__traceback__)
-        tell(f"{kind} {t}: {error}")
+        node.tell(f"{what}: {error}")
         told = f"{type(error)}:<'{PATH.sub('a file of this site', str(error))}'>"
         return Message(Error(RAISED, told), reply_to=message)
-    tell(f"{kind} {t}: done in {time.monotonic() - began:.1f} s".replace("  ", " "))
+    node.tell(f"{what}: done in {time.monotonic() - began:.1f} s")
     return reply
 
 
-def _refusal(message: Message, accepted: str) -> Message:
-    reason = (
-        f"this site accepts application {accepted[:12]} alone, and the server runs another: give "
-        "both the same experiment and the same version of fedadb"
-    )
-    return Message(Error(REFUSED, reason), reply_to=message)
+def _what(message: Message) -> str:
+    kinds = {QUERY: "introduction", TRAIN: f"round {message.metadata.group_id}", EVALUATE: "test"}
+    return kinds[message.metadata.message_type]
 
 
-def _send(reply: Message, seconds: float, run_id: int, send: Any, push: Any) -> None:
+def _send(link: Link, reply: Message, seconds: float) -> None:
+    run = reply.metadata.run_id
     reply.metadata.__dict__["_message_id"] = reply.object_id
     with no_object_id_recompute():
-        wanted, session = send(reply, get_object_tree(reply), seconds)
-        push_objects(
-            get_all_nested_objects(reply), partial(push, run_id, session), object_ids_to_push=wanted
-        )
+        wanted, session = link.send(reply, get_object_tree(reply), seconds)
+        push = partial(link.push, run, session)
+        push_objects(get_all_nested_objects(reply), push, object_ids_to_push=wanted)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from fedadb.core.errors import BadInput, Fault
 from fedadb.engine.process import PR_SET_PDEATHSIG
 
+RESTARTS = 3  # of a process that ended on its own
 PATIENCE = 10.0  # seconds for a process to end when it is asked to
 
 # Flower reports what is run to its makers and looks for new versions, unless told not to.
@@ -41,8 +43,11 @@ class Processes:
     logs: Path
     environment: Mapping[str, str]
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _words: dict[str, Sequence[str]] = field(default_factory=dict)
+    _again: Counter[str] = field(default_factory=Counter)
 
     def start(self, name: str, words: Sequence[str]) -> None:
+        self._words[name] = words
         self.logs.mkdir(parents=True, exist_ok=True)
         with (self.logs / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
@@ -55,9 +60,15 @@ class Processes:
                 preexec_fn=_end_with_parent,
             )
 
-    def require_alive(self) -> None:
-        for name, process in self.running.items():
-            if process.poll() is not None:
+    def keep_alive(self) -> None:
+        """Start again what has ended, a few times."""
+        for name, process in list(self.running.items()):
+            if process.poll() is None:
+                continue
+            self._again[name] += 1
+            if self._again[name] <= RESTARTS:
+                self.start(name, self._words[name])
+            else:
                 raise Fault(
                     f"{name} ended with exit code {process.returncode}: {self.last_words(name)} "
                     f"(more in {self.logs / f'{name}.log'})"
@@ -137,7 +148,7 @@ def wait_until_open(
     while True:
         with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
             return
-        held.require_alive()
+        held.keep_alive()
         if time.monotonic() > end:
             raise Fault(f"{what} did not start within {seconds:g} s; its log is in {held.logs}")
         time.sleep(0.1)

@@ -110,7 +110,7 @@ class Server:
             for line in record.read(out / ROUNDS)[done:]:
                 done += 1
                 yield line
-            self.held.require_alive()
+            self.held.keep_alive()
             if told == FINISHED and done == total:
                 return
             if time.monotonic() - asked > ASK:  # whether it was killed, it cannot say itself
@@ -156,6 +156,15 @@ def server(directory: Path, host: str, port: int) -> Iterator[Server]:
     directory = directory.absolute()
     for name, what in ((keys.CA, "the authority's certificate"), (keys.SERVER, "the server's")):
         keys.require_valid(directory / name, what)
+    for name in (keys.SERVER_KEY, keys.SECRET):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory / name} is missing: `fedadb deploy keys` makes it")
+    for name in present(directory):
+        keys.require_public(directory / keys.SITES / f"{name}.pub")
+    same = list(present(directory).values())
+    for name, key in present(directory).items():
+        if same.count(key) > 1:
+            raise BadInput(f"{name} has the key of another site: each makes its own")
     if not present(directory):
         raise BadInput(
             f"{directory / keys.SITES} has no site's public key: put the site.pub of each there "

@@ -1,6 +1,5 @@
 """A site of a federation: a node that asks the server for work, and trains on what lies here."""
 
-import re
 import socket
 import ssl
 import tempfile
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from fedadb.core.errors import BadInput
 from fedadb.core.files import owned
 from fedadb.deploy import keys
+from fedadb.deploy.address import read_address
 from fedadb.deploy.application import write_application
 from fedadb.deploy.task import agreed
 from fedadb.experiment.config import Experiment
@@ -31,12 +31,14 @@ class Place(NamedTuple):
 def join(place: Place, experiment: Experiment, tell: Callable[[str], None]) -> None:
     """Take part, until the process is told to end."""
     from fedadb.deploy.client_app import app
-    from fedadb.deploy.node import application_hash, serve
+    from fedadb.deploy.node import Node, application_hash, serve
 
     key, ca = place.directory / keys.SITE_KEY, place.directory / keys.CA
     if not key.is_file():
         raise BadInput(f"{key} is missing: `fedadb deploy keys {place.directory} --site` makes it")
+    keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
+    read_address(place.server, "--server")
     kind, _, path = place.data.partition(":")
     if kind not in ("npz", "folder") or not path:
         raise BadInput(f"--data {place.data}: must be npz:PATH or folder:PATH")
@@ -48,28 +50,14 @@ def join(place: Place, experiment: Experiment, tell: Callable[[str], None]) -> N
     tell(f"accepts application {accepted[:12]} alone")
     with owned(place.directory):  # two processes would both answer as this site
         _reach(place.server, ca, tell)
-        serve(
-            app,
-            place.server,
-            ca,
-            key,
-            accepted,
-            {
-                "data": place.data,
-                "state": str(place.directory.absolute() / "state"),
-                "threads": place.threads,
-            },
-            {"experiment": experiment.toml()},
-            tell,
-        )
+        state = str(place.directory.absolute() / "state")
+        config = {"data": place.data, "state": state, "threads": place.threads}
+        serve(Node(app, accepted, config, experiment.toml(), tell), place.server, ca, key)
 
 
 def _reach(server: str, ca: Path, tell: Callable[[str], None]) -> None:
     """Wait for the server; what waiting cannot mend is told at once."""
-    found = re.fullmatch(r"(.+):(\d+)", server)
-    if not found:
-        raise BadInput(f"--server {server}: must be HOST:PORT")
-    host, port = found[1].strip("[]"), int(found[2])
+    host, port = read_address(server, "--server")
     context = ssl.create_default_context(cafile=str(ca))
     waiting = False
     while True:

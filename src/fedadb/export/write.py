@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.files import EXPERIMENT, ROUNDS
+from fedadb.core.files import ROUNDS
 from fedadb.core.stream import Stream
 from fedadb.core.track import Track, unseen
 from fedadb.engine import record
@@ -73,7 +73,7 @@ def require_target(to: Path) -> None:
         raise BadInput(f"--to {to}: is a directory; name a file")
     if not to.parent.is_dir():
         raise BadInput(f"--to {to}: there is no directory {to.parent}; make it first")
-    if to.suffix.lower() == ".safetensors" and (to.parent / EXPERIMENT).exists():
+    if to.suffix.lower() == ".safetensors" and (to.parent / ROUNDS).exists():
         raise BadInput(f"--to {to}: lies among a run's own files; choose another directory")
 
 
