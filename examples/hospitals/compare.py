@@ -23,6 +23,10 @@ from fedadb.experiment import config
 from fedadb.experiment.build import model
 
 
+def shown(accuracy: float | None) -> str:
+    return "away" if accuracy is None else f"{accuracy:.3f}"
+
+
 def main(place: Path) -> None:
     torch.set_num_threads(1)
     e = config.Experiment.read(config.load(place / "experiment.toml"))
@@ -50,8 +54,7 @@ def main(place: Path) -> None:
         table.add_row(
             f"the images of hospital-{k}",
             f"{own:.3f}",
-            f"{before['domain_accuracy'][k]:.3f}",
-            f"{after['domain_accuracy'][k]:.3f}",
+            *(shown(line["domain_accuracy"][k]) for line in (before, after)),
         )
     table.add_row(
         "the images of all",

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A server and three hospitals on this machine: what docs/deploying.md walks through.
-# Usage: examples/hospitals/run.sh [DIRECTORY]
+# Usage: [PORT=8443] [ROUNDS=20] examples/hospitals/run.sh [DIRECTORY]
+# With the same directory it goes on where it stopped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 place=${1:-$(mktemp -d)}
@@ -11,11 +12,11 @@ place=$(cd "$place" && pwd)
 python "$here/split.py" "$place"
 
 # At the server: keys and certificates.
-fedadb deploy keys "$place/server" --host localhost
+[ -e "$place/server/ca.crt" ] || fedadb deploy keys "$place/server" --host localhost
 
 # At each hospital: a key of its own. The public half goes to the server, ca.crt comes back.
 for k in 0 1 2; do
-    fedadb deploy keys "$place/hospital-$k" --site
+    [ -e "$place/hospital-$k/site.key" ] || fedadb deploy keys "$place/hospital-$k" --site
     cp "$place/hospital-$k/site.pub" "$place/server/sites/hospital-$k.pub"
     cp "$place/server/ca.crt" "$place/hospital-$k/"
 done

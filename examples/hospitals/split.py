@@ -1,5 +1,6 @@
 """Three hospitals with different organs, out of OrganAMNIST; or with different digits."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def main(place: Path) -> None:
         print(f"hospital-{k}: {len(y)} images to train on, of {held}")
     experiment = {
         "dataset": name,
-        "rounds": 20,
+        "rounds": int(os.environ.get("ROUNDS", "20")),
         "local": {"epochs": 2, "batch_size": 64, "lr": 0.03},
         "federation": {"clients": 3, "participation": 1.0},
         "algorithm": "fedadb",

@@ -1,0 +1,26 @@
+"""The example with three hospitals does what it says, and goes on where it stopped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedadb.deploy.processes import free_port
+from tests.deploy.federation import ROOT
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.xdist_group("federation")]
+
+
+def test_hospitals(no_data: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "ROUNDS": "2", "PORT": str(free_port())}
+    words = [str(ROOT / "examples" / "hospitals" / "run.sh"), str(tmp_path / "h")]
+    for _ in range(2):  # the second time everything is done already
+        done = subprocess.run(
+            words, env=environment, stdout=subprocess.PIPE, text=True, timeout=240
+        )
+        assert done.returncode == 0
+        assert "the images of hospital-2" in done.stdout
+    assert "done earlier" in done.stdout
