@@ -245,10 +245,16 @@ def test_a_node_that_speaks_plain_text_is_not_heard(federation: Federation, tmp_
     words = [program("flower-supernode"), "--insecure", "--max-retries", "1"]
     words += ["--superlink", f"localhost:{federation.port}", "--port", str(free_port())]
     environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)}
-    with (tmp_path / "log").open("wb") as log:  # not a pipe, which its children would hold open
-        done = subprocess.run(words, env=environment, stdout=log, stderr=log, timeout=60)
-    assert done.returncode != 0
-    assert "Failed to initialize the connection" in (tmp_path / "log").read_text()
+    said = tmp_path / "log"
+    with said.open("wb") as log:
+        node = subprocess.Popen(
+            words, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        wait_for(lambda: "Failed to initialize the connection" in said.read_text())
+    finally:
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
 
 
 def test_a_site_accepts_only_the_application_it_was_told(

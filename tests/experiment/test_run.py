@@ -92,6 +92,8 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "loss",
         "class_accuracy",
         "clients",
+        "bytes_down",
+        "bytes_up",
         "lr",
         "seconds",
         "cag_seconds",

@@ -115,7 +115,8 @@ class Server:
                 return
             if time.monotonic() - asked > ASK:  # whether it was killed, it cannot say itself
                 asked, state = time.monotonic(), self.state(run)
-                if state.startswith("finished") and told != FINISHED:
+                fresh = status_of(out).read_text() if status_of(out).exists() else ""
+                if state.startswith("finished") and not fresh.startswith((FINISHED, STOPPED)):
                     raise Fault(
                         f"the server's part ended ({state}): {self.held.last_words('superexec')}; "
                         f"logs are in {self.held.logs}; the same command goes on"

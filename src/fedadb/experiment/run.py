@@ -70,7 +70,7 @@ def begin(
     experiment: Experiment,
     out: Path,
     track: Track = unseen,
-    make: Callable[[Experiment, Track], World] = build,
+    make: Callable[[Experiment, Track], World] | None = None,
     crew: Crew = crew,
 ) -> Iterator[Run]:
     """Take hold of a directory, new or with this experiment in it.
@@ -82,7 +82,7 @@ def begin(
     if (out / MODEL).exists():
         yield Run(out, _finished(experiment, out), iter(()))
         return
-    world = make(experiment, track)
+    world = (make or build)(experiment, track)
     with ground(experiment), one_thread():
         out.mkdir(parents=True, exist_ok=True)
         with owned(out):
@@ -199,9 +199,7 @@ def _line(
     experiment: Experiment, done: Snapshot[HasWeights], scores: Scores, seconds: float
 ) -> Record:
     timed = experiment.algorithm.timed
-    return {
-        # First: what clients measure cannot take the place of what is known here.
-        **record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies]),
+    known = {
         "round": done.round.t,
         **{key: value for key, value in scores._asdict().items() if value != ()},
         "clients": done.clients,
@@ -212,6 +210,8 @@ def _line(
         "seconds": seconds,
         **({timed: done.broadcast_seconds} if timed else {}),
     }
+    measured = record.mean([{k: float(v) for k, v in r.measured.items()} for r in done.replies])
+    return {**known, **{k: v for k, v in measured.items() if k not in known}}  # known goes first
 
 
 def _clients(exam: Exam, done: Snapshot[HasWeights], world: World) -> Record:
