@@ -244,7 +244,8 @@ def test_a_server_with_another_certificate_is_refused(
 def test_a_node_that_speaks_plain_text_is_not_heard(federation: Federation, tmp_path: Path) -> None:
     words = [program("flower-supernode"), "--insecure", "--max-retries", "1"]
     words += ["--superlink", f"localhost:{federation.port}", "--port", str(free_port())]
-    environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of its own helpers
+    environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path), "PATH": path}
     said = tmp_path / "log"
     with said.open("wb") as log:
         node = subprocess.Popen(
