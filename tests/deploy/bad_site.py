@@ -32,7 +32,7 @@ def handle(message: Message, context: Context) -> Message:
         tensors[first] = torch.zeros(3, 3)
     if t == "4":
         tensors = {"w/some.other.model": torch.zeros(2), "examples": tensors["examples"]}
-    return Message(wire.content({"round": int(t)}, tensors), reply_to=message)
+    return Message(wire.content({}, wire.payload(tensors)), reply_to=message)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import torch
 
 from fedadb.core.errors import Fault
 from fedadb.deploy import keys
+from fedadb.deploy.application import write_application
 from fedadb.deploy.processes import QUIET, free_port, program
 from fedadb.deploy.server import Server, server
 from fedadb.engine import record
@@ -185,32 +187,36 @@ def test_only_the_nodes_api_is_published(path: str, federation: Federation) -> N
     assert post(f"https://localhost:{federation.port}{path}", ca) == 403
 
 
+def inner_address(running: Server) -> str:
+    """Where the SuperLink itself listens, for this machine alone."""
+    config = tomllib.loads((running.directory / "flower" / "config.toml").read_text())
+    return str(config["superlink"]["fedadb"]["address"])
+
+
 def test_the_runtime_wants_its_secret_even_on_this_machine(running: Server) -> None:
-    address = (running.directory / "flower" / "config.toml").read_text().split('"')[1::2]
-    inner = next(word for word in address if word.startswith("127.0.0.1:"))
     ca = running.directory / keys.CA
-    assert post(f"https://{inner}/v1/runtime/acquire-task", ca) in (401, 403)
+    assert post(f"https://{inner_address(running)}/v1/runtime/acquire-task", ca) in (401, 403)
 
 
 def test_a_run_cannot_be_submitted_from_outside(
     federation: Federation, running: Server, tmp_path: Path
 ) -> None:
-    before = len(running.flwr("list")["runs"])
-    (tmp_path / "config.toml").write_text(
-        '[superlink]\ndefault = "x"\n[superlink.x]\n'
-        f'address = "localhost:{federation.port}"\n'
-        f'root-certificates = "{federation.server / keys.CA}"\n'
-    )
-    from fedadb.deploy.application import write_application
-
     write_application(tmp_path / "application", experiment())
-    done = subprocess.run(
-        [program("flwr"), "run", str(tmp_path / "application"), "x"],
-        env={**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)},
-        capture_output=True,
-        timeout=60,
-    )
-    assert done.returncode != 0
+
+    def flwr(address: str, *words: str) -> int:
+        (tmp_path / "config.toml").write_text(
+            f'[superlink]\ndefault = "x"\n[superlink.x]\naddress = "{address}"\n'
+            f'root-certificates = "{federation.server / keys.CA}"\n'
+        )
+        environment = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path)}
+        words = (program("flwr"), *words, "x")
+        return subprocess.run(words, env=environment, capture_output=True, timeout=60).returncode
+
+    before = len(running.flwr("list")["runs"])
+    assert flwr(inner_address(running), "list") == 0  # so it is not the configuration
+    outer = f"localhost:{federation.port}"
+    assert flwr(outer, "list") != 0
+    assert flwr(outer, "run", str(tmp_path / "application")) != 0
     assert len(running.flwr("list")["runs"]) == before
 
 

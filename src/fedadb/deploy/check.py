@@ -35,7 +35,7 @@ def checked(tensors: Mapping[str, Tensor], w: Vector, rows: int, norm_bound: flo
         raise Fault(f"it says that it trained on {int(reply.examples)} rows; it has {rows}")
     here = reply.w.map(lambda flat: flat.to(w.flat.device))
     moved = float((here - w).norm())
-    if not moved <= (math.inf if norm_bound is None else norm_bound) or math.isinf(moved):
+    if not math.isfinite(moved) or (norm_bound is not None and moved > norm_bound):
         raise Fault(
             f"its weights are {moved:.4g} from what was sent, and deployment.norm_bound is "
             f"{norm_bound}"

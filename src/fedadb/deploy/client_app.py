@@ -70,26 +70,20 @@ def train(message: Message, context: Context) -> Message:
     )
     if packed := pack(memory):
         remembered.keep(known, order.used, order.round.t, wire.to_bytes(packed))
-    return Message(wire.content({"round": order.round.t}, pack(reply)), reply_to=message)
+    return Message(wire.content({}, wire.payload(pack(reply))), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """The sum of the losses on the site's test images, how many are right, and how many there are.
-
-    By class, all three.
-    """
-    order, here = _here(message, context)
-    if here.test is None:
-        raise BadInput("deployment.evaluate: simulated sites have no test images of their own")
-    if not len(here.test.y):
-        return Message(wire.content({"round": order.round.t}), reply_to=message)
+    """The sum of the losses on the site's test images; by class, how many are right and there."""
+    _, here = _here(message, context)
+    if here.test is None or not len(here.test.y):
+        raise BadInput("deployment.evaluate: this site has no test images of its own")
     f, plan = here.learner.f, here.learner.plan
     w = unpack(Weights, _tensors(message, here), f.layout).w
     exam = Exam(f, here.test, here.shard.transform, plan.batch_size)
     batches = [exam.batch(w, i) for i in range(len(exam))]
     said = {
-        "round": order.round.t,
         "loss": sum(loss for loss, _ in batches),
         "right": [sum(right) for right in zip(*(right for _, right in batches), strict=True)],
         "rows": exam.counts,

@@ -10,11 +10,9 @@ from typing import Any
 from flwr.app import RecordDict
 
 from fedadb.core.algorithm import Reply, Round, Weights
-from fedadb.core.data import Shard
 from fedadb.core.errors import Fault
 from fedadb.core.files import ROUNDS
 from fedadb.core.packing import pack
-from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.deploy import wire
 from fedadb.deploy.check import Tested, checked, tested
@@ -22,11 +20,9 @@ from fedadb.deploy.exchange import EVALUATE, TRAIN, exchange
 from fedadb.deploy.sites import Sites
 from fedadb.engine import record
 from fedadb.engine.cohorts import Lost
-from fedadb.engine.evaluate import AtOnce, Exam, Examiner, Scores, share
-from fedadb.engine.local import Learner
-from fedadb.engine.memories import Memories
-from fedadb.experiment.config import Deployment, Experiment
-from fedadb.experiment.crew import Crew
+from fedadb.engine.evaluate import AtOnce, Examiner, Scores, share
+from fedadb.experiment.config import Deployment
+from fedadb.experiment.crew import Crew, Work
 
 BREATH = 2.0  # seconds before a round is tried again: who was away may be back
 
@@ -61,10 +57,10 @@ class OnSites:
         return min(asked, -(-asked // 2) if least is None else least)
 
     def _ask(self, sent: Any, clients: Sequence[int], round: Round) -> dict[int, Reply | str]:
-        here, tensors = self.sites.here(), pack(sent)
+        here, payload = self.sites.here(), wire.payload(pack(sent))  # the same for all
         node_of = {k: here[self.sites.names[k]] for k in clients if self.sites.names[k] in here}
         orders = {
-            node: wire.content(self.sites.order(k, round, self.used.get(k, 0)), tensors)
+            node: wire.content(self.sites.order(k, round, self.used.get(k, 0)), payload)
             for k, node in node_of.items()
         }
         grid, deadline = self.sites.grid, self.deployment.deadline
@@ -107,7 +103,7 @@ class BySites:
     def scores(self) -> Scores:
         assert self._w is not None, "nothing was begun"
         here, order = self.sites.here(), self.sites.order(-1, Round(0, 0, 0, 0))
-        content = wire.content(order, pack(Weights(self._w)))
+        content = wire.content(order, wire.payload(pack(Weights(self._w))))
         nodes = {name: here[name] for name in self.sites.names if name in here}
         contents = dict.fromkeys(nodes.values(), content)
         answers = exchange(self.sites.grid, contents, EVALUATE, "", self.deployment.deadline)
@@ -145,18 +141,11 @@ def crew_of(sites: Sites, deployment: Deployment) -> Crew:
     """The crew of a run whose clients are these sites."""
 
     @contextmanager
-    def crew(
-        experiment: Experiment,
-        learner: Learner[Any, Any, Any],
-        shards: Sequence[Shard],
-        rng: Stream,
-        exam: Exam,
-        memories: Memories[Any],
-    ) -> Iterator[tuple[OnSites, Examiner]]:
+    def crew(work: Work) -> Iterator[tuple[OnSites, Examiner]]:
         sites.keep()
-        examiner: Examiner = AtOnce(exam)
+        examiner: Examiner = AtOnce(work.exam)
         if deployment.evaluate != "server":
-            own = AtOnce(exam) if deployment.evaluate == "both" else None
+            own = AtOnce(work.exam) if deployment.evaluate == "both" else None
             examiner = BySites(sites, deployment, own)
         done = record.read(sites.out / ROUNDS)
         used = {k: line["round"] for line in done for k in line["clients"]}

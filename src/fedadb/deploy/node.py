@@ -43,6 +43,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import write_whole
 from fedadb.deploy.exchange import EVALUATE, QUERY, RAISED, TRAIN
+from fedadb.deploy.processes import interrupt
 
 POLL = 0.2  # seconds between questions
 PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # names of files do not leave the site
@@ -85,8 +86,8 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     """Answer until the process is told to end."""
     node = node._replace(tell=_once(node.tell))
     private: Any = load_ssh_private_key(key.read_bytes(), None)
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     last = key.with_name(NODE)
     if last.exists():
         _leave(address, certificate, private, int(last.read_text()))
@@ -172,10 +173,6 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
         last = line
 
     return told
-
-
-def _end(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ class Processes:
 def processes(logs: Path, environment: Mapping[str, str]) -> Iterator[Processes]:
     held = Processes(logs, environment)
     # Being told to end is an end like any other: what was started is stopped.
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield held
     finally:
@@ -103,7 +103,7 @@ def processes(logs: Path, environment: Mapping[str, str]) -> Iterator[Processes]
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(*_: object) -> None:
+def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 
 from fedadb.core.errors import BadInput
 from fedadb.core.files import write_whole
-from fedadb.deploy.wire import BYTES
+from fedadb.deploy.wire import BYTES, as_record
 
 Remembered = MutableMapping[int, bytes]  # what the site knew after each round it took part in
 
@@ -59,8 +59,7 @@ class InState(Remembered):
         return self.state.array_records[f"after-{t}"][BYTES].data
 
     def __setitem__(self, t: int, data: bytes) -> None:
-        array = Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)
-        self.state[f"after-{t}"] = ArrayRecord({BYTES: array})
+        self.state[f"after-{t}"] = as_record(data)
 
     def __delitem__(self, t: int) -> None:
         del self.state[f"after-{t}"]

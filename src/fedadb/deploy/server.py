@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,11 @@ class Server:
     directory: Path
     held: Processes
     environment: dict[str, str]
-    sites: list[str] = field(default_factory=list)  # who may take part
+
+    @property
+    def sites(self) -> list[str]:
+        """Who may take part."""
+        return list(present(self.directory))
 
     def flwr(self, *words: str) -> dict[str, Any]:
         """What a command of Flower answers."""
@@ -81,7 +85,6 @@ class Server:
                         raise
                 known[name] = key
                 write_whole(self.directory / REGISTERED, json.dumps(known).encode())
-            self.sites.append(name)
 
     def submit(self, experiment: Experiment, out: Path) -> int:
         """Start the run; its number."""
@@ -160,13 +163,12 @@ def server(directory: Path, host: str, port: int) -> Iterator[Server]:
     for name in (keys.SERVER_KEY, keys.SECRET):
         if not (directory / name).is_file():
             raise BadInput(f"{directory / name} is missing: `fedadb deploy keys` makes it")
-    for name in present(directory):
+    public = present(directory)
+    for name, key in public.items():
         keys.require_public(directory / keys.SITES / f"{name}.pub")
-    same = list(present(directory).values())
-    for name, key in present(directory).items():
-        if same.count(key) > 1:
+        if list(public.values()).count(key) > 1:
             raise BadInput(f"{name} has the key of another site: each makes its own")
-    if not present(directory):
+    if not public:
         raise BadInput(
             f"{directory / keys.SITES} has no site's public key: put the site.pub of each there "
             "as NAME.pub"

@@ -6,16 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.files import write_whole
-from fedadb.core.model import Model
 from fedadb.core.task import Task
 from fedadb.deploy.flower import crew_of
 from fedadb.deploy.sites import Sites
@@ -23,8 +22,9 @@ from fedadb.deploy.task import task_of
 from fedadb.engine.evaluate import mixing
 from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import raw_bytes
-from fedadb.experiment.build import World, model, pick_device
+from fedadb.experiment.build import World, pick_device
 from fedadb.experiment.config import Experiment, parse
+from fedadb.experiment.finished import of_sites
 from fedadb.experiment.run import begin
 
 ALONE = "FEDADB_SERVER"  # in the environment of a server that `fedadb deploy server` started
@@ -85,36 +85,27 @@ def federate_sites(
     if experiment.record_clients:
         raise BadInput("record_clients: a server does not know its sites' classes; leave it out")
     task, splits = task_of(experiment)
-    device = pick_device(experiment.engine.device)
-    f = model(experiment, task.transform.domain(task.shape), len(task.classes), device)
+    world = of_sites(experiment, task)
     sites = Sites(grid, experiment, task, out)
 
     def make(e: Experiment, track: object) -> World:
         sites.gather(tell)
-        return _world(e, f, task, splits.test.to(device) if splits else None, sites)
+        return _known_now(world, task, splits.test if splits else world.test, sites)
 
     with begin(experiment, out, make=make, crew=crew_of(sites, experiment.deployment)) as run:
         yield from run.rounds
 
 
-def _world(e: Experiment, f: Model, task: Task, test: Examples | None, sites: Sites) -> World:
-    """What the server has of the world: a model, and images to test it on if any."""
-    if test is None:
-        empty = torch.zeros(0, dtype=torch.int64)
-        test = Examples(torch.zeros(0, *task.shape, dtype=torch.uint8), empty)
+def _known_now(world: World, task: Task, test: Examples, sites: Sites) -> World:
+    """The world with what the server has to test on, and who came."""
     digest = hashlib.sha256(json.dumps([task.table(), sites.rows]).encode())
     for tensor in test:
         digest.update(raw_bytes(tensor))
-    order = mixing(len(test.y))
-    tested = e.deployment.evaluate != "server"
-    return World(
-        f,
-        shards=(),
-        test=test.rows(order),
-        domains=tuple(sites.names) if tested else (),
-        test_domain=None,
-        transform=task.transform,
-        classes=task.classes,
+    tested_there = sites.experiment.deployment.evaluate != "server"
+    return replace(
+        world,
+        test=test.rows(mixing(len(test.y))).to(pick_device(sites.experiment.engine.device)),
+        domains=tuple(sites.names) if tested_there else (),
         counts=[[n] for n in sites.rows],  # of which classes they are, the sites alone know
         digest=digest.hexdigest(),
     )

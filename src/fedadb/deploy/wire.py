@@ -42,12 +42,18 @@ def from_bytes(data: bytes) -> dict[str, Tensor]:
         raise Fault(f"what came is not safetensors: {error}") from error
 
 
-def content(about: Any, tensors: Mapping[str, Tensor] | None = None) -> RecordDict:
+def payload(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    return as_record(to_bytes(tensors))
+
+
+def as_record(data: bytes) -> ArrayRecord:
+    return ArrayRecord({BYTES: Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)})
+
+
+def content(about: Any, tensors: ArrayRecord | None = None) -> RecordDict:
     records = RecordDict({ORDER: ConfigRecord({"json": json.dumps(about)})})
     if tensors is not None:
-        data = to_bytes(tensors)
-        array = Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)
-        records[TENSORS] = ArrayRecord({BYTES: array})
+        records[TENSORS] = tensors
     return records
 
 

@@ -1,9 +1,9 @@
 """Who does the work of an experiment: this process, workers beside it, or a cluster."""
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from fedadb.core.data import Shard
 from fedadb.core.stream import Stream
@@ -17,18 +17,19 @@ from fedadb.engine.stacked import Stacked
 from fedadb.experiment.config import Experiment
 
 
-class Crew(Protocol):
-    """A cohort, and who evaluates what comes of it."""
+class Work(NamedTuple):
+    """What there is to do in a run."""
 
-    def __call__(
-        self,
-        experiment: Experiment,
-        learner: Learner[Any, Any, Any],
-        shards: Sequence[Shard],
-        rng: Stream,
-        exam: Exam,
-        memories: Memories[Any],
-    ) -> AbstractContextManager[tuple[Cohort[Any], Examiner]]: ...
+    experiment: Experiment
+    learner: Learner[Any, Any, Any]
+    shards: Sequence[Shard]
+    rng: Stream
+    exam: Exam
+    memories: Memories[Any]
+
+
+# A cohort, and who evaluates what comes of it, for as long as the context lasts.
+Crew = Callable[[Work], AbstractContextManager[tuple[Cohort[Any], Examiner]]]
 
 
 @contextmanager
@@ -44,15 +45,9 @@ def ground(experiment: Experiment) -> Iterator[None]:
 
 
 @contextmanager
-def crew(
-    experiment: Experiment,
-    learner: Learner[Any, Any, Any],
-    shards: Sequence[Shard],
-    rng: Stream,
-    exam: Exam,
-    memories: Memories[Any],
-) -> Iterator[tuple[Cohort[Any], Examiner]]:
-    """A cohort, and who evaluates what comes of it; its processes end with the context."""
+def crew(work: Work) -> Iterator[tuple[Cohort[Any], Examiner]]:
+    """Workers of this machine or of a cluster; their processes end with the context."""
+    experiment, learner, shards, rng, exam, memories = work
     keep_memory()
     if experiment.engine.cohort == "stacked":
         yield Stacked(learner, shards, rng, memories), AtOnce(exam)

@@ -15,7 +15,7 @@ from fedadb.core.track import Track, unseen
 from fedadb.core.vector import Vector
 from fedadb.engine.tensorfile import read_tensors
 from fedadb.experiment import config
-from fedadb.experiment.build import World, build, model
+from fedadb.experiment.build import World, build, model, pick_device
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.presets import merge
 
@@ -37,9 +37,9 @@ def read_world(directory: Path, track: Track = unseen) -> tuple[Experiment, Worl
 
 def of_sites(e: Experiment, task: Task) -> World:
     """The world of a run whose images are at sites: a model, and nothing to look at."""
-    none = torch.zeros(0, dtype=torch.int64)
+    none, device = torch.zeros(0, dtype=torch.int64), pick_device(e.engine.device)
     return World(
-        model(e, task.transform.domain(task.shape), len(task.classes), torch.device("cpu")),
+        model(e, task.transform.domain(task.shape), len(task.classes), device),
         shards=(),
         test=Examples(torch.zeros(0, *task.shape, dtype=torch.uint8), none),
         domains=(),

@@ -35,7 +35,7 @@ from fedadb.engine.record import Record
 from fedadb.engine.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.build import World, build, sample
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.crew import Crew, crew, ground
+from fedadb.experiment.crew import Crew, Work, crew, ground
 from fedadb.experiment.directory import default_directory, require_own
 from fedadb.experiment.environment import note_environment
 
@@ -162,7 +162,8 @@ def _train(
         memories.prune(versions)
         return line
 
-    with crew(experiment, learner, world.shards, rng, exam, memories) as (cohort, examiner):
+    work = Work(experiment, learner, world.shards, rng, exam, memories)
+    with crew(work) as (cohort, examiner):
         waiting: tuple[Snapshot[HasWeights], dict[int, int]] | None = None
         rounds = federate(
             algorithm,
