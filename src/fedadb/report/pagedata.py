@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedadb.report.statistics import ewma
 POINTS = 500  # of a curve
 CLASS_VALUES = 2_000_000  # of class accuracies, in all runs together
 SIDE = 64  # of an anchor's picture, in pixels, at most
+COST = re.compile(r"_seconds$|^bytes_")  # in the names of what is recorded
 
 
 def page_data(board: Board, title: str) -> dict[str, Any]:
@@ -68,10 +70,10 @@ def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, A
         "smooth accuracy": thinned(ewma(run.accuracy)),  # before rounds are left out
         "loss": thinned(losses),
         "smooth loss": thinned(ewma(losses)) if None not in losses else thinned(losses),
-        # Whatever else an algorithm records: τ and β, say.
+        # Whatever else is recorded: τ and β, say, and what it all costs after that.
         "measured": {
             key: thinned([record.get(key) for record in run.rounds])
-            for key in sorted(run.rounds[0], key=lambda key: key.endswith("_seconds"))
+            for key in sorted(run.rounds[0], key=lambda key: bool(COST.search(key)))
             if key not in ALWAYS and isinstance(run.rounds[0][key], (int, float, type(None)))
         },
         "class_t": [i + 1 for i in by_class if i < len(run.rounds)],
