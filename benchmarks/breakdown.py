@@ -21,7 +21,7 @@ from fedadb.core.model import assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.engine import checkpoint
-from fedadb.engine.evaluate import Exam
+from fedadb.engine.evaluate import TestSet
 from fedadb.engine.federate import Snapshot
 from fedadb.engine.local import Learner
 from fedadb.engine.process import keep_memory
@@ -48,7 +48,7 @@ def main() -> None:
     domain, algorithm = transform.domain((1, 28, 28)), FedAvg()
     f = assemble(LeNet().body((1, 28, 28)), algorithm.heads, domain, 10, Stream(0))
     plan = LocalPlan(work.epochs, work.batch, work.lr)
-    learner, exam = Learner(algorithm, f, plan), Exam(f, Examples(test_x, test_y), transform, 128)
+    learner, exam = Learner(algorithm, f, plan), TestSet(f, Examples(test_x, test_y), transform, 128)
     w, round = f.weights(), Round(1, 1, work.clients, len(y))
     batches = list(plan.batches(shard, Stream(0)))
     ctx = Context(Weights(w), (), shard.counts, round)
@@ -66,9 +66,9 @@ def main() -> None:
         "batches gathered and normalised": work.sampled
         * best(lambda: list(plan.batches(shard, Stream(0)))),
         "SGD updates": steps * best(lambda: learner.step(moving, g, velocity, round)),
-        "evaluation: images normalised": len(images) * best(lambda: transform.plain(images[0])),
+        "evaluation: images normalised": len(images) * best(lambda: transform.normalise(images[0])),
         "evaluation: the rest": len(images)
-        * (best(lambda: exam.batch(w, 0)) - best(lambda: transform.plain(images[0]))),
+        * (best(lambda: exam.batch(w, 0)) - best(lambda: transform.normalise(images[0]))),
         "the server's mean": best(lambda: algorithm.aggregate(Weights(w), replies, round)),
         "the checkpoint (beside training)": saving,
     }

@@ -74,7 +74,7 @@ def augment() -> None:
     for _ in range(15):
         began = time.perf_counter()
         for _ in range(20):
-            transform.augmented(images[torch.randint(50_000, (128,), generator=rng)], rng)
+            transform.augment(images[torch.randint(50_000, (128,), generator=rng)], rng)
         best = min(best, time.perf_counter() - began)
     print(f"augmentation: {20 * 128 / best:.0f} images a second on one core")
 

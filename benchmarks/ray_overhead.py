@@ -22,7 +22,7 @@ from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import Exam
+from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool
 from fedadb.models.lenet import LeNet
@@ -48,7 +48,7 @@ def made(architecture: Any, rows: int) -> tuple[Model, list[Shard]]:
 @contextmanager
 def both(f: Model, shards: list[Shard]) -> Iterator[dict[str, Any]]:
     learner = Learner(FedAvg(), f, PLAN)
-    exam = Exam(f, shards[0].examples, shards[0].transform, batch_size=64)
+    exam = TestSet(f, shards[0].examples, shards[0].transform, batch_size=64)
     with (
         closing(Pool(learner, shards, Stream(0), WORKERS, exam)) as pool,
         closing(RayCohort(learner, shards, Stream(0), WORKERS)) as actors,

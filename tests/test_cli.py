@@ -218,7 +218,7 @@ def test_the_bar_is_for_terminals() -> None:
     from rich.console import Console
 
     from fedadb.experiment.run import Run
-    from fedadb.progress import bar, follow
+    from fedadb.cli.display import bar, follow
 
     rounds = [{"accuracy": a, "seconds": 60.0} for a in (0.2, 0.9, 0.5)]
     run = Run(Path(), rounds[:1], iter(rounds[1:]))

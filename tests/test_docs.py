@@ -9,7 +9,7 @@ import tomli_w
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
-from fedadb.experiment import config, tables
+from fedadb.experiment import config, validation
 from fedadb.experiment.study import read_study
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +35,7 @@ def test_experiment_files_read_and_say_how_to_run_them(path: Path) -> None:
         assert read_study(path).experiments
     else:
         assert f"fedadb run experiments/{path.name}" in text
-        config.Experiment.read(config.load(path))
+        config.Experiment.read(config.load_toml(path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -78,7 +78,7 @@ def test_every_algorithm_has_a_page() -> None:
 @pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"fedadb"}))
 def test_every_option_of_a_method_is_on_its_page_with_its_default(name: str) -> None:
     page = (ROOT / "docs" / "algorithms" / f"{name}.md").read_text()
-    for option, default in tables.write(ALGORITHMS[name]()).items():
+    for option, default in validation.to_table(ALGORITHMS[name]()).items():
         toml = tomli_w.dumps({option: default}).strip()
         assert f"`{toml}`" in page
 

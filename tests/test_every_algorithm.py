@@ -22,7 +22,7 @@ from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
-from fedadb.engine.tensorfile import read_tensors, write_tensors
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 from fedadb.experiment import run as runs
 from fedadb.experiment.config import Experiment
 from tests.conftest import toy_shard

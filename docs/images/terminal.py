@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from fedadb.experiment.directory import run_name
-from fedadb.experiment.grid import grid
+from fedadb.experiment.study import compare
 from fedadb.experiment.run import run
-from fedadb.progress import bar, describe, shown
+from fedadb.cli.display import bar, describe, shown
 from fedadb.report.groups import arrange
 from fedadb.report.runs import read
 from fedadb.report.tables import summary

@@ -29,7 +29,7 @@ def shown(accuracy: float | None) -> str:
 
 def main(place: Path) -> None:
     torch.set_num_threads(1)
-    e = config.Experiment.read(config.load(place / "experiment.toml"))
+    e = config.Experiment.read(config.load_toml(place / "experiment.toml"))
     alone = e.model_copy(update={"algorithm": FedAvg()})  # of one site: plain SGD
     everybody = datasets.load(e.dataset)
     task = Task.of(everybody)

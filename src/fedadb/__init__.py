@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from fedadb.engine.federate import Snapshot as Snapshot
     from fedadb.engine.federate import federate as federate
     from fedadb.engine.local import Learner as Learner
-    from fedadb.experiment.config import Engine as Engine
     from fedadb.experiment.config import Experiment as Experiment
-    from fedadb.experiment.config import Federation as Federation
+    from fedadb.experiment.run import History as History
     from fedadb.experiment.run import run as run
+    from fedadb.experiment.settings import Engine as Engine
+    from fedadb.experiment.settings import Federation as Federation
     from fedadb.models.inception import Inception as Inception
     from fedadb.models.lenet import LeNet as LeNet
     from fedadb.models.resnet import ResNet18 as ResNet18
@@ -84,8 +85,9 @@ _HOMES = {
     "engine.evaluate": "evaluate",
     "engine.federate": "Snapshot federate",
     "engine.local": "Learner",
-    "experiment.config": "Engine Experiment Federation",
-    "experiment.run": "run",
+    "experiment.config": "Experiment",
+    "experiment.run": "History run",
+    "experiment.settings": "Engine Federation",
     "models.inception": "Inception",
     "models.lenet": "LeNet",
     "models.resnet": "ResNet18",

@@ -498,7 +498,7 @@ def test_anchors_travel_as_pixels_if_asked_to() -> None:
     whole = FedADB(steps=3).broadcast(Weights(f.weights()), f, rng)
     small = FedADB(steps=3, anchor_dtype="uint8").broadcast(Weights(f.weights()), f, rng)
     assert 4 * small.anchors.x.nbytes == whole.anchors.x.nbytes
-    back = f.domain.from_bytes(small.anchors.x)
+    back = f.domain.dequantise(small.anchors.x)
     # The box is [−1, 1]: 255 steps of 2/255, and the nearest is half of one away at most.
     assert float((back - whole.anchors.x).abs().max()) <= 1 / 255 + 1e-6
     assert torch.equal(small.anchors.confidence, whole.anchors.confidence)

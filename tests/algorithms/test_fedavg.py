@@ -58,6 +58,6 @@ def test_one_full_batch_step_is_a_step_on_the_pooled_data() -> None:
     ]
     federated = FedAvg().aggregate(Weights(w), replies, ROUND).w
 
-    x, y = whole.transform.plain(whole.examples.x), whole.examples.y
+    x, y = whole.transform.normalise(whole.examples.x), whole.examples.y
     g = gradient(lambda v: torch.nn.functional.cross_entropy(f(v, x).logits, y), w)
     torch.testing.assert_close(federated.flat, (w - 0.5 * g).flat)

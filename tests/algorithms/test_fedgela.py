@@ -52,7 +52,7 @@ def test_the_scale_follows_the_clients_classes() -> None:
 def test_a_missing_class_has_no_say_and_a_uniform_client_no_scale() -> None:
     f, data = model(FedGELA()), toy_shard(12)
     w = f.weights()
-    batch = Batch(data.transform.plain(data.examples.x), data.examples.y)
+    batch = Batch(data.transform.normalise(data.examples.x), data.examples.y)
     z = f(w, batch.x).logits.detach().requires_grad_()
     scaled = z * prior_scale(torch.tensor([4, 8, 0])) / 0.2
     (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(scaled, batch.y), z)
@@ -74,7 +74,7 @@ def test_one_row_is_scaled_to_length() -> None:
 def test_gradients_are_clipped() -> None:
     f, data = model(FedGELA(temperature=1e-3)), toy_shard(12)
     w = f.weights()
-    batch = Batch(data.transform.plain(data.examples.x), data.examples.y)
+    batch = Batch(data.transform.normalise(data.examples.x), data.examples.y)
     ctx = Context(Weights(w), (), data.counts, Round(1, 1, 1, 40))
     free = FedGELA(temperature=1e-3, clip=None).gradient(f, w, batch, ctx)
     short = FedGELA(temperature=1e-3, clip=0.5).gradient(f, w, batch, ctx)

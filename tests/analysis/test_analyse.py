@@ -12,7 +12,7 @@ from fedadb.analysis import NAMES
 from fedadb.analysis.hessian import mean_loss
 from fedadb.analysis.subject import batches, load, stratified
 from fedadb.analysis.write import ANALYSES
-from fedadb.engine import record
+from fedadb.storage.records import read_records
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 
@@ -69,7 +69,7 @@ def test_all_analyses_of_two_runs(
 
 def test_what_clients_know_is_recorded_each_round(runs: tuple[Path, Path]) -> None:
     for directory in runs:
-        for line in record.read(directory / "rounds.jsonl"):
+        for line in read_records(directory / "rounds.jsonl"):
             assert 0 <= line["out_local"] <= 1
             assert 0 <= line["in_local"] <= 1
 
@@ -129,7 +129,7 @@ def test_members_may_lack_a_class(
     code, _, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
     found = json.loads((tmp_path / "run" / "analysis" / "membership.json").read_text())
-    took_part = record.read(tmp_path / "run" / "rounds.jsonl")[0]["clients"]
+    took_part = read_records(tmp_path / "run" / "rounds.jsonl")[0]["clients"]
     counts = json.loads((tmp_path / "run" / "partition.json").read_text())["counts"]
     classes = sum(n > 0 for n in counts[took_part[0]])
     assert 1 <= classes < 10

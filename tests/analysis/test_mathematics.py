@@ -35,7 +35,7 @@ def test_eigenvalues_of_a_known_quadratic(method: Callable[..., Spectrum]) -> No
 
 def toy() -> tuple[Model, Vector, list[Batch]]:
     f, data = model(FedADB()), toy_shard(40)
-    x = data.transform.plain(data.examples.x)
+    x = data.transform.normalise(data.examples.x)
     batches = [Batch(x[:25], data.examples.y[:25]), Batch(x[25:], data.examples.y[25:])]
     return f, f.weights(), batches
 

@@ -26,7 +26,7 @@ from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
-from fedadb.engine.tensorfile import read_tensors
+from fedadb.storage.tensorfile import read_tensors
 from fedadb.experiment import build as builds
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build, sample

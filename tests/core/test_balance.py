@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedadb.core.balance import Picks, balanced, queue
+from fedadb.core.balance import BalancedRows, balanced, cycle
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -10,7 +10,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def counts_of(
-    picks: Picks, labels: torch.Tensor, anchors: torch.Tensor, total: int
+    picks: BalancedRows, labels: torch.Tensor, anchors: torch.Tensor, total: int
 ) -> torch.Tensor:
     of_rows = torch.bincount(labels[picks.rows], minlength=total)
     return of_rows + torch.zeros(total, dtype=torch.long).scatter_add(0, anchors, picks.copies)
@@ -74,4 +74,4 @@ def test_which_classes_get_one_more_changes() -> None:
 
 
 def test_a_queue_of_nothing_is_empty() -> None:
-    assert len(queue(torch.arange(3), 0, generator())) == 0
+    assert len(cycle(torch.arange(3), 0, generator())) == 0

@@ -13,7 +13,7 @@ def test_an_epoch_shows_every_row_once() -> None:
     assert [len(b.y) for b in batches] == [5, 5, 2] * 2
     for epoch in (batches[:3], batches[3:]):
         seen = torch.cat([b.x for b in epoch]).flatten(1).sum(1).sort().values
-        expected = data.transform.plain(whole.examples.x[::2]).flatten(1).sum(1).sort().values
+        expected = data.transform.normalise(whole.examples.x[::2]).flatten(1).sum(1).sort().values
         torch.testing.assert_close(seen, expected)
     assert not torch.equal(batches[0].x, batches[3].x)
 

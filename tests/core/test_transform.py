@@ -15,7 +15,7 @@ def test_plain_is_normalisation() -> None:
     x = images(4)
     transform = Transform(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7), pad=4, flip=True, cutout=16)
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (transform.mean, transform.std))
-    torch.testing.assert_close(transform.plain(x), (x / 255 - mean) / std)
+    torch.testing.assert_close(transform.normalise(x), (x / 255 - mean) / std)
 
 
 def test_a_crop_is_a_window_of_the_padded_image() -> None:
@@ -87,6 +87,6 @@ def test_the_generator_decides_everything() -> None:
         Transform(half, half, pad=4, flip=True, cutout=16),
         Transform(half, half, zoom=0.3, pad=4, pad_mode="reflect"),
     ):
-        one, same, other = (transform.augmented(x, generator(seed)) for seed in (1, 1, 2))
+        one, same, other = (transform.augment(x, generator(seed)) for seed in (1, 1, 2))
         assert torch.equal(one, same)
         assert not torch.equal(one, other)

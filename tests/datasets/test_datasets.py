@@ -20,7 +20,7 @@ from fedadb.core.model import assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.datasets import SOURCES, pacs
-from fedadb.engine.evaluate import evaluate, mixing
+from fedadb.engine.evaluate import evaluate, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.models.lenet import LeNet
 from tests.datasets.official import (
@@ -438,6 +438,6 @@ def test_lenet_learns_real_data(name: str, epochs: int, more_than: float) -> Non
     plan = LocalPlan(epochs, batch_size=64, lr=0.03, lr_decay=1)
     round = Round(1, 1, 1, len(few))
     reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(f.weights()), (), round, rng)
-    test = splits.test.rows(mixing(len(splits.test.y))[:2000])
+    test = splits.test.rows(mixed_order(len(splits.test.y))[:2000])
     scores = evaluate(f, reply.w, test, splits.transform, 128)
     assert sum(scores.class_accuracy) / classes > more_than

@@ -17,7 +17,7 @@ from fedadb.datasets.source import cache
 
 
 class Watched:
-    """A track that remembers what it was shown."""
+    """A progress that remembers what it was shown."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}

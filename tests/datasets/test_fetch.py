@@ -20,7 +20,7 @@ import pytest
 
 from fedadb import datasets
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.track import unseen
+from fedadb.progress import no_progress
 from fedadb.datasets import SOURCES
 from fedadb.datasets import fetch as module
 from fedadb.datasets.fetch import fetch
@@ -125,7 +125,7 @@ def left_over(place: Path) -> list[str]:
 
 
 def test_a_file_comes_to_its_place(organs: Source, no_data: Path, site: Site) -> None:
-    assert fetch(organs, unseen) == no_data / "medmnist/organamnist.npz"
+    assert fetch(organs, no_progress) == no_data / "medmnist/organamnist.npz"
     assert len(datasets.load("organamnist").test.y) == 20
     known = origin(organs)
     assert known is not None
@@ -134,7 +134,7 @@ def test_a_file_comes_to_its_place(organs: Source, no_data: Path, site: Site) ->
 
 
 def test_an_archive_comes_unpacked(cifar: Source, no_data: Path) -> None:
-    fetch(cifar, unseen)
+    fetch(cifar, no_progress)
     assert len(datasets.load("cifar10").train.y) == 100
     assert not list(no_data.glob(".fetching*"))
 
@@ -145,11 +145,11 @@ def test_every_layout_comes(site: Site, no_data: Path) -> None:
     for folder in ("svhn", "mnist"):
         for path in (site.folder / folder).iterdir():
             path.rename(site.folder / path.name)
-        fetch(served(SOURCES[folder], site), unseen)
+        fetch(served(SOURCES[folder], site), no_progress)
     assert len(datasets.load("svhn").train.y) == len(datasets.load("mnist").train.y) == 30
     write_cinic(site.folder / "made")
     pack_up(site.folder / "made", site.folder / "CINIC-10.tar.gz", ".")
-    fetch(served(SOURCES["cinic10"], site), unseen)
+    fetch(served(SOURCES["cinic10"], site), no_progress)
     assert len(datasets.load("cinic10").train.y) == 30
 
 
@@ -160,29 +160,29 @@ def test_what_has_no_checksum_is_counted(site: Site, no_data: Path) -> None:
             archive.write(path, f"kfold/{path.relative_to(site.folder / 'made')}")
     source = served(SOURCES["pacs"], site)
     with pytest.raises(Fault, match="PACS has 140 images where 9991 is right"):
-        fetch(source, unseen)
+        fetch(source, no_progress)
     assert left_over(no_data) == []
-    fetch(replace(source, rows=(112, 28)), unseen)
+    fetch(replace(source, rows=(112, 28)), no_progress)
     assert len(datasets.load("pacs").test.y) == 28
 
 
 def test_a_fetch_goes_on_where_it_stopped(organs: Source, no_data: Path, site: Site) -> None:
     site.stop_after = 9_000
     with pytest.raises(Fault, match="stopped halfway; the same command goes on"):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
     assert not organs.here()
     site.stop_after = None
-    fetch(organs, unseen)
+    fetch(organs, no_progress)
     assert [wanted for _, wanted in site.asked] == [None, "bytes=9000-"]
-    assert all(finding.right for finding in verify("organamnist", organs, unseen)[:1])
+    assert all(finding.right for finding in verify("organamnist", organs, no_progress)[:1])
 
 
 def test_a_server_without_ranges_starts_over(organs: Source, no_data: Path, site: Site) -> None:
     site.stop_after, site.ranges = 9_000, False
     with pytest.raises(Fault, match="stopped halfway"):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
     site.stop_after = None
-    fetch(organs, unseen)
+    fetch(organs, no_progress)
     assert organs.here()
 
 
@@ -193,14 +193,14 @@ def test_a_part_that_is_whole_or_too_long_is_recognised(
     whole = (site.folder / "organamnist.npz").read_bytes()
     part.parent.mkdir(parents=True)
     part.write_bytes(whole)
-    fetch(organs, unseen)
+    fetch(organs, no_progress)
     assert organs.here()
     organs.place.unlink()
     part.parent.mkdir(parents=True)
     part.write_bytes(whole + b"more")
     with pytest.raises(Fault, match="another checksum than its publisher gives"):
-        fetch(organs, unseen)
-    fetch(organs, unseen)  # from the beginning
+        fetch(organs, no_progress)
+    fetch(organs, no_progress)  # from the beginning
     assert organs.here()
 
 
@@ -210,10 +210,10 @@ def test_a_mirror_stands_in_and_goes_on_with_what_has_come(
     (download,) = organs.downloads
     site.stop_after = 9_000
     with pytest.raises(Fault):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
     site.stop_after = None
     moved = (f"{site.address}/gone.npz", *download.urls)
-    fetch(replace(organs, downloads=(replace(download, urls=moved),)), unseen)
+    fetch(replace(organs, downloads=(replace(download, urls=moved),)), no_progress)
     asked = [("/organamnist.npz", None), ("/gone.npz", "bytes=9000-")]
     assert site.asked == [*asked, ("/organamnist.npz", "bytes=9000-")]
     assert organs.here()
@@ -223,7 +223,7 @@ def test_a_server_that_never_ends_is_left(organs: Source, no_data: Path, site: S
     with (site.folder / "organamnist.npz").open("ab") as file:
         file.write(bytes(4 << 20))
     with pytest.raises(Fault, match="sends more than"):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
     assert left_over(no_data) == [".fetching-organamnist.npz/.lock"]
 
 
@@ -240,7 +240,7 @@ def test_a_moment_of_failure_brings_earlier_data_back(
 
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(Fault, match="Input/output error"):
-        fetch(cifar, unseen)
+        fetch(cifar, no_progress)
     assert len(datasets.load("cifar10").train.y) == 15
 
 
@@ -249,7 +249,7 @@ def test_what_a_server_may_do_wrong(organs: Source, no_data: Path, site: Site) -
 
     def fails(message: str, **changes: Any) -> None:
         with pytest.raises(Fault, match=message):
-            fetch(replace(organs, downloads=(replace(download, **changes),)), unseen)
+            fetch(replace(organs, downloads=(replace(download, **changes),)), no_progress)
         assert not organs.here()
 
     fails("the server answers 404 Not Found", urls=(f"{site.address}/nothing.npz",))
@@ -264,12 +264,12 @@ def test_an_archive_that_means_harm_leaves_nothing(
     cifar: Source, no_data: Path, site: Site
 ) -> None:
     with pytest.raises(Fault, match="unpacks to more than 10000 bytes"):
-        fetch(replace(cifar, unpacked=10_000), unseen)
+        fetch(replace(cifar, unpacked=10_000), no_progress)
     with tarfile.open(site.folder / "cifar-10-binary.tar.gz", "w:gz") as archive:
         archive.add(site.folder, "../../outside", recursive=False)
         archive.add(Path(__file__), "../../outside/test.py")
     with pytest.raises(Fault, match="would land outside"):
-        fetch(served(SOURCES["cifar10"], site), unseen)
+        fetch(served(SOURCES["cifar10"], site), no_progress)
     assert left_over(no_data) == []
 
 
@@ -279,10 +279,10 @@ def test_earlier_data_stay_until_the_new_are_whole(
     write_cifar10(no_data / "cifar-10-batches-bin", rows=3)
     site.stop_after = 100
     with pytest.raises(Fault):
-        fetch(cifar, unseen)
+        fetch(cifar, no_progress)
     assert len(datasets.load("cifar10").train.y) == 15
     site.stop_after = None
-    fetch(cifar, unseen)
+    fetch(cifar, no_progress)
     assert len(datasets.load("cifar10").train.y) == 100
 
 
@@ -290,7 +290,7 @@ def test_too_little_space_is_told_before_anything_is_sent(
     organs: Source, no_data: Path, site: Site
 ) -> None:
     with pytest.raises(Fault, match=r"MB free, and organamnist\.npz takes"):
-        fetch(replace(organs, unpacked=10**18), unseen)
+        fetch(replace(organs, unpacked=10**18), no_progress)
     assert site.asked == []
 
 
@@ -302,7 +302,7 @@ def test_a_disk_that_fills_up_is_told(
 
     monkeypatch.setattr(module, "_copy", full)
     with pytest.raises(Fault, match="has no space left; nothing was installed"):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
     assert not organs.here()
 
 
@@ -312,30 +312,30 @@ def test_a_directory_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FEDADB_DATA", str(tmp_path / "file"))
     with pytest.raises(Fault, match=r"file.*(exists|Not a directory)"):
-        fetch(organs, unseen)
+        fetch(organs, no_progress)
 
 
 def test_two_at_once_are_kept_apart(organs: Source, no_data: Path) -> None:
-    from fedadb.core.files import owned
+    from fedadb.storage.files import locked
 
     work = no_data / ".fetching-organamnist.npz"
     work.mkdir()
-    with owned(work), pytest.raises(BadInput, match="another process is at work"):
-        fetch(organs, unseen)
+    with locked(work), pytest.raises(BadInput, match="another process is at work"):
+        fetch(organs, no_progress)
 
 
 def test_damage_after_fetching_is_found(cifar: Source, no_data: Path) -> None:
     source = replace(cifar, rows=(100, 20))
-    fetch(source, unseen)
-    assert all(finding.right for finding in verify("cifar10", source, unseen))
+    fetch(source, no_progress)
+    assert all(finding.right for finding in verify("cifar10", source, no_progress))
     path = no_data / "cifar-10-batches-bin/data_batch_3.bin"
     content = bytearray(path.read_bytes())
     content[500] ^= 1
     path.write_bytes(content)
-    wrong = [f.what for f in verify("cifar10", source, unseen) if not f.right]
+    wrong = [f.what for f in verify("cifar10", source, no_progress) if not f.right]
     assert wrong == ["SHA-256 of all files"]
     path.write_bytes(content[:-5])
-    wrong = [f.what for f in verify("cifar10", source, unseen) if not f.right]
+    wrong = [f.what for f in verify("cifar10", source, no_progress) if not f.right]
     assert wrong == ["SHA-256 of all files", "contents"]
 
 
@@ -346,11 +346,11 @@ def test_a_killed_fetch_leaves_nothing_that_looks_whole(
     """A process of its own, killed while the server keeps it waiting."""
     code = (
         "import sys, time; from dataclasses import replace;"
-        "from fedadb.core.track import unseen; from fedadb.datasets import SOURCES;"
+        "from fedadb.progress import no_progress; from fedadb.datasets import SOURCES;"
         "from fedadb.datasets import fetch as m; slow = m._copy;"
         "m._copy = lambda *a, **k: (slow(*a, **k), time.sleep(60));"
         "s = SOURCES['organamnist']; d = replace(s.downloads[0], urls=(sys.argv[1],));"
-        "m.fetch(replace(s, downloads=(d,)), unseen)"
+        "m.fetch(replace(s, downloads=(d,)), no_progress)"
     )
     url = f"{site.address}/organamnist.npz"
     process = subprocess.Popen([sys.executable, "-c", code, url], env=os.environ)
@@ -361,5 +361,5 @@ def test_a_killed_fetch_leaves_nothing_that_looks_whole(
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not organs.here()
-    fetch(organs, unseen)
+    fetch(organs, no_progress)
     assert organs.here()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedadb.core.errors import Fault
-from fedadb.core.track import unseen
+from fedadb.progress import no_progress
 from fedadb.datasets.unpack import find, unpack
 
 
@@ -42,10 +42,10 @@ def test_plain_archives_come_out_as_they_went_in(tmp_path: Path) -> None:
         (member("./data/deep/one.bin"), b"1" * 5000),
         (member("two.bin"), b""),
     )
-    unpack(tmp_path / "a.tar.gz", tmp_path / "a", 5000, unseen)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "a", 5000, no_progress)
     assert (tmp_path / "a/data/deep/one.bin").read_bytes() == b"1" * 5000
     assert (tmp_path / "a/two.bin").read_bytes() == b""
-    unpack(zipped(tmp_path / "b.zip", "x/y.txt", b"hello"), tmp_path / "b", 5, unseen)
+    unpack(zipped(tmp_path / "b.zip", "x/y.txt", b"hello"), tmp_path / "b", 5, no_progress)
     assert (tmp_path / "b/x/y.txt").read_text() == "hello"
     assert find(tmp_path / "b", "y.txt") == tmp_path / "b/x"
     with pytest.raises(Fault, match=r"holds no z\.txt"):
@@ -77,7 +77,7 @@ def test_what_would_do_harm_is_refused(make: Maker, message: str, tmp_path: Path
     inside = tmp_path / "inside"
     inside.mkdir()
     with pytest.raises(Fault, match=message):
-        unpack(make(inside / "archive"), inside / "out", 100_000, unseen)
+        unpack(make(inside / "archive"), inside / "out", 100_000, no_progress)
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != ".cache") == ["inside"]
     assert sorted(p.name for p in inside.iterdir()) == ["archive", "out"]
     assert sum(p.stat().st_size for p in (inside / "out").rglob("*")) <= 100_000 + 2**20
@@ -91,4 +91,4 @@ def test_damaged_archives_are_explained(tmp_path: Path) -> None:
     for i, content in enumerate((whole[:-100], whole[:50], b"", b"text", bytes(broken))):
         (tmp_path / "damaged").write_bytes(content)
         with pytest.raises(Fault, match="damaged is damaged: "):
-            unpack(tmp_path / "damaged", tmp_path / str(i), 10**6, unseen)
+            unpack(tmp_path / "damaged", tmp_path / str(i), 10**6, no_progress)

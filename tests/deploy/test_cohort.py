@@ -14,8 +14,8 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import exchange, flower, sites, wire
 from fedadb.deploy.client_app import app
 from fedadb.deploy.server_app import federate_sites
-from fedadb.engine import record
-from fedadb.engine.tensorfile import read_tensors
+from fedadb.storage.records import read_records
+from fedadb.storage.tensorfile import read_tensors
 from fedadb.experiment.build import sample
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
@@ -154,7 +154,7 @@ def test_a_reply_that_is_wrong_is_dropped_and_told(
     assert reason in got[1]["lost"][f"client-{k}"]
     assert got[1]["clients"] == [c for c in whole[1]["clients"] if c != k]
     assert "lost" not in got[2]
-    assert record.read(tmp_path / "run" / "rounds.jsonl") == got
+    assert read_records(tmp_path / "run" / "rounds.jsonl") == got
     assert all(t.isfinite().all() for t in weights(tmp_path / "run").values())
 
 
@@ -203,7 +203,7 @@ def test_too_few_replies_end_the_run_and_it_goes_on_later(tmp_path: Path) -> Non
     ):
         federate(e, tmp_path / "run", grid)
     assert len(asked) == 2  # once more than the first time
-    assert len(record.read(tmp_path / "run" / "rounds.jsonl")) == 1
+    assert len(read_records(tmp_path / "run" / "rounds.jsonl")) == 1
     sites_[k].handle = app
     # A site that trained in the failed round trains in it again, from what it knew before it.
     federate(e, tmp_path / "run", grid)

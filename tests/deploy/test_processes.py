@@ -20,8 +20,8 @@ from fedadb.deploy import keys
 from fedadb.deploy.application import write_application
 from fedadb.deploy.processes import QUIET, free_port, program
 from fedadb.deploy.server import Server, server
-from fedadb.engine import record
-from fedadb.engine.tensorfile import read_tensors
+from fedadb.storage.records import read_records
+from fedadb.storage.tensorfile import read_tensors
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from tests.deploy.federation import Federation, experiment, wait_for
@@ -135,9 +135,9 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         for k in range(2):
             own.start_site(k, e)
         own.start("server", words)
-        wait_for(lambda: record.read(tmp_path / "run" / "rounds.jsonl"), 90)
+        wait_for(lambda: read_records(tmp_path / "run" / "rounds.jsonl"), 90)
         own.stop("server", signal.SIGKILL)
-        done = len(record.read(tmp_path / "run" / "rounds.jsonl"))
+        done = len(read_records(tmp_path / "run" / "rounds.jsonl"))
         assert 1 <= done < 4
         wait_for(lambda: not _listens(own.port))
         own.start("server", words)

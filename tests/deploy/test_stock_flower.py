@@ -10,7 +10,7 @@ import torch
 
 from fedadb.deploy.application import write_application
 from fedadb.deploy.processes import QUIET, Processes, free_port, processes, program, wait_until_open
-from fedadb.engine.tensorfile import read_tensors
+from fedadb.storage.tensorfile import read_tensors
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from tests.deploy.federation import wait_for

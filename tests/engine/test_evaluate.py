@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import AtOnce, Exam, evaluate, in_and_out, mixing
+from fedadb.engine.evaluate import ImmediateEvaluator, TestSet, evaluate, in_and_out, mixed_order
 from tests.conftest import toy_model, toy_shard
 
 
@@ -13,7 +13,7 @@ def test_scores_are_those_of_one_big_batch() -> None:
     f, data = toy_model(classes=4), toy_shard(rows=31)
     w = f.weights()
     scores = evaluate(f, w, data.examples, data.transform, batch_size=7)
-    logits = f(w, data.transform.plain(data.examples.x)).logits
+    logits = f(w, data.transform.normalise(data.examples.x)).logits
     hit = logits.argmax(1) == data.examples.y
     assert math.isclose(scores.accuracy, hit.sum().item() / 31)
     assert math.isclose(scores.loss, F.cross_entropy(logits, data.examples.y).item(), rel_tol=1e-5)
@@ -24,8 +24,8 @@ def test_scores_are_those_of_one_big_batch() -> None:
 
 
 def test_the_mixed_order_is_fixed_and_mixes() -> None:
-    once = mixing(1000)
-    assert torch.equal(once, mixing(1000))
+    once = mixed_order(1000)
+    assert torch.equal(once, mixed_order(1000))
     assert sorted(once.tolist()) == list(range(1000))
     assert all(len(set(part.tolist())) >= 8 for part in torch.split(once // 100, 100))
 
@@ -33,10 +33,10 @@ def test_the_mixed_order_is_fixed_and_mixes() -> None:
 def test_scores_of_each_domain_and_each_class_over_all_of_them() -> None:
     f, data = toy_model(classes=4), toy_shard(rows=31)
     w, domain = f.weights(), torch.arange(31) % 3
-    examiner = AtOnce(Exam(f, data.examples, data.transform, 7, domain))
-    examiner.begin(w)
-    scores = examiner.scores()
-    hit = f(w, data.transform.plain(data.examples.x)).logits.argmax(1) == data.examples.y
+    evaluator = ImmediateEvaluator(TestSet(f, data.examples, data.transform, 7, domain))
+    evaluator.begin(w)
+    scores = evaluator.scores()
+    hit = f(w, data.transform.normalise(data.examples.x)).logits.argmax(1) == data.examples.y
     expected = [hit[domain == d].double().mean().item() for d in range(3)]
     assert scores.domain_accuracy == pytest.approx(expected)
     plain = evaluate(f, w, data.examples, data.transform, 7)

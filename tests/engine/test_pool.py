@@ -25,7 +25,7 @@ from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import OneByOne
-from fedadb.engine.evaluate import AtOnce, Exam
+from fedadb.engine.evaluate import ImmediateEvaluator, TestSet
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool
@@ -39,7 +39,7 @@ Any_ = Algorithm[Any, Any, Any]
 @contextmanager
 def pool(algorithm: Any_, workers: int, data: list[Shard] | None = None) -> Iterator[Pool]:
     f, test = model(algorithm), toy_shard(50)
-    exam = Exam(f, test.examples, test.transform, batch_size=8)
+    exam = TestSet(f, test.examples, test.transform, batch_size=8)
     learner = Learner(algorithm, f, PLAN)
     with closing(Pool(learner, data or shards(), Stream(1), workers, exam)) as cohort:
         yield cohort
@@ -83,7 +83,7 @@ def test_workers_give_the_bits_of_one_process(name: str, workers: int) -> None:
 def test_evaluation_beside_training_gives_the_same_scores() -> None:
     algorithm = FedAvg()
     with pool(algorithm, 2) as cohort:
-        at_once = AtOnce(cohort.exam)
+        at_once = ImmediateEvaluator(cohort.exam)
         f = cohort.learner.f
         for t in range(1, 6):
             w = (1 + 0.1 * t) * f.weights()
@@ -158,7 +158,7 @@ class More(NamedTuple):
 def test_messages_may_grow_while_an_evaluation_goes_on() -> None:
     with pool(FedAvg(), 2) as cohort:
         w = cohort.learner.f.weights()
-        at_once = AtOnce(cohort.exam)
+        at_once = ImmediateEvaluator(cohort.exam)
         for t, size in enumerate((10, 100_000, 10, 300_000), start=1):
             replies = cohort(More(w, torch.ones(size)), [0, 1, 2], Round(t, 9, CLIENTS, 60))
             assert len(replies) == 3

@@ -18,7 +18,7 @@ from fedadb.core.algorithm import Algorithm
 from fedadb.core.errors import BadInput
 from fedadb.experiment.build import sample
 from fedadb.experiment.config import Experiment, Federation, load, override
-from fedadb.experiment.grid import grid
+from fedadb.experiment.study import compare
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
 from fedadb.partition.dirichlet import Dirichlet

@@ -25,9 +25,10 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.vector import Vector
-from fedadb.engine import record, tensorfile
+from fedadb.storage import tensorfile
+from fedadb.storage.records import append_record, read_records
 from fedadb.experiment import config, directory
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import World, build
@@ -43,7 +44,7 @@ def numbers(directory: Path) -> list[dict[str, Any]]:
     """What was recorded, apart from how long it took."""
     return [
         {k: v for k, v in r.items() if "seconds" not in k}
-        for r in record.read(directory / "rounds.jsonl")
+        for r in read_records(directory / "rounds.jsonl")
     ]
 
 
@@ -85,7 +86,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "rounds.jsonl",
         *(f"sent-{t:04}.safetensors" for t in (1, 2, 4)),  # the anchors that are kept
     }
-    first = record.read(unbroken / "rounds.jsonl")[0]
+    first = read_records(unbroken / "rounds.jsonl")[0]
     assert list(first) == [
         "round",
         "accuracy",
@@ -113,7 +114,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
 
 
 def test_the_written_experiment_runs_as_it_is(unbroken: Path, tmp_path: Path) -> None:
-    again = Experiment.read(config.load(unbroken / "experiment.toml"))
+    again = Experiment.read(config.load_toml(unbroken / "experiment.toml"))
     assert again == SMALL
     fedadb.run(again, tmp_path / "again")
     assert numbers(tmp_path / "again") == numbers(unbroken)
@@ -166,10 +167,10 @@ def test_a_crash_at_any_write_changes_nothing(
     for at in (0, 1, 2, 3, 5, 4, 1, 6, 99):
         countdown = iter(range(at, -1000, -1))
         with monkeypatch.context() as patch:
-            patch.setattr(record, "append", crashing(record.append, before, countdown))
-            whole = crashing(files.write_whole, before, countdown)
-            patch.setattr(runs, "write_whole", whole)
-            patch.setattr(tensorfile, "write_whole", whole)
+            patch.setattr(record, "append", crashing(append_record, before, countdown))
+            whole = crashing(files.write_atomically, before, countdown)
+            patch.setattr(runs, "write_atomically", whole)
+            patch.setattr(tensorfile, "write_atomically", whole)
             try:
                 fedadb.run(SMALL, out)
             except Crash:
@@ -258,10 +259,10 @@ def test_a_directory_taken_while_the_data_load_is_refused(
     """Another process starts, and stops, between this one's first look and its lock."""
     out = tmp_path / "run"
 
-    def build_slowly(experiment: Experiment, track: Track) -> World:
+    def build_slowly(experiment: Experiment, progress: Progress) -> World:
         monkeypatch.undo()
         one_round(out, Experiment.read({"rounds": 4, "local": {"epochs": 1, "lr": 0.3}}))
-        return build(experiment, track)
+        return build(experiment, progress)
 
     monkeypatch.setattr(runs, "build", build_slowly)
     with pytest.raises(BadInput, match="holds another experiment"):
@@ -310,7 +311,7 @@ def test_anchors_of_chosen_rounds_are_kept(tmp_path: Path) -> None:
     sent = load_file(tmp_path / "run" / kept[1])
     assert sent["anchors/x"].shape == (10, 1, 28, 28)
     assert sent["anchors/c"].tolist() == list(range(10))
-    recorded = record.read(tmp_path / "run" / "rounds.jsonl")[2]["tau"]
+    recorded = read_records(tmp_path / "run" / "rounds.jsonl")[2]["tau"]
     assert float(sent["tau"]) == recorded
     assert "w/heads.L.weight" in sent
 
@@ -383,8 +384,8 @@ def test_of_ten_thousand_clients_only_the_sampled_are_touched(
     table = {"dataset": f"npz:{tmp_path / 'many.npz'}", "rounds": 2, "federation": federation}
     worlds: list[World] = []
 
-    def build_watched(experiment: Experiment, track: Track) -> World:
-        world = build(experiment, track)
+    def build_watched(experiment: Experiment, progress: Progress) -> World:
+        world = build(experiment, progress)
         worlds.append(replace(world, shards=Watched(world.shards)))
         return worlds[0]
 
@@ -417,7 +418,7 @@ def test_what_was_done_before_a_divergence_is_kept(tmp_path: Path) -> None:
     for _ in range(2):  # the second time from the checkpoint of round 2, to the same end
         with pytest.raises(Fault, match=r"FallsApart: client \d+ diverged in round 3"):
             runs.run(Experiment(rounds=4, algorithm=FallsApart()), tmp_path)
-        assert [r["round"] for r in record.read(tmp_path / "rounds.jsonl")] == [1, 2]
+        assert [r["round"] for r in read_records(tmp_path / "rounds.jsonl")] == [1, 2]
     with pytest.raises(Fault, match="FedADB: the server in round 1: the anchors are not finite"):
         runs.run(Experiment(rounds=4, algorithm=FedADB(sigma=1e39)), tmp_path / "adb")
 

@@ -8,7 +8,7 @@ import pytest
 from fedadb.cli.reproduce import STUDIES, find
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.estimate import Estimator
+from fedadb.cli.estimate import Estimator
 from fedadb.experiment.study import read_study, scaled, select
 
 SIZES = {  # combinations of what each varies; what two grids share is there once

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from fedadb import datasets
 from fedadb.core.errors import BadInput, Fault
-from fedadb.engine import record
+from fedadb.storage.records import read_records
 from fedadb.engine.evaluate import evaluate
-from fedadb.engine.tensorfile import read_tensors, write_tensors
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.finished import read_run
+from fedadb.experiment.stored import read_run
 from fedadb.experiment.run import run
 from fedadb.export import onnxfile, weights
 from fedadb.export.card import read_card
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 
 def recorded(directory: Path) -> float:
-    accuracy: float = record.read(directory / "rounds.jsonl")[-1]["accuracy"]
+    accuracy: float = read_records(directory / "rounds.jsonl")[-1]["accuracy"]
     return accuracy
 
 
@@ -47,7 +47,7 @@ def test_the_file_knows_what_the_run_knew(ending: str, two_heads: Files) -> None
     assert accuracy_of(file) == recorded(two_heads.run)
     experiment, world, w = read_run(two_heads.run)
     with torch.no_grad():
-        expected = world.f(w, world.transform.plain(world.test.x)).logits.softmax(1)
+        expected = world.f(w, world.transform.normalise(world.test.x)).logits.softmax(1)
     model = read_model(file)
     found = model.probabilities((world.test.x / 255).numpy())
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)

@@ -1,4 +1,4 @@
-"""The algorithms by name. One is known by being imported here."""
+"""The registry of algorithms: the only list of them, in the order of the paper's tables."""
 
 from typing import Any
 

@@ -17,27 +17,27 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, clip, gradient
 
 
-class Server(NamedTuple):
+class FedACGState(NamedTuple):
     w: Vector
     m: Vector  # momentum
 
 
 @dataclass(frozen=True)
-class FedACG(Algorithm[Server, Weights]):
-    """The server sends a point that momentum has moved ahead; clients stay near it."""
+class FedACG(Algorithm[FedACGState, Weights]):
+    """The server sends a point that momentum has moved ahead; clients stay close to it."""
 
     lam: Annotated[float, Ge(0), Lt(1)] = 0.85  # λ: momentum
-    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖², without a half as in the code
-    clip: Annotated[float, Gt(0)] | None = None  # largest norm of a gradient; 10 in the code
-    weighted: bool = True  # by sample count; the authors' code averages uniformly
+    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no factor ½, as in their code
+    clip: Annotated[float, Gt(0)] | None = None  # largest gradient norm; 10 in the authors' code
+    weighted: bool = True  # average by sample count; the authors' code averages uniformly
 
-    def init(self, w: Vector) -> Server:
-        return Server(w, w.zeros())
+    def init(self, w: Vector) -> FedACGState:
+        return FedACGState(w, w.zeros())
 
-    def broadcast(self, s: Server, f: Model, rng: Stream) -> Weights:
+    def broadcast(self, s: FedACGState, f: Model, rng: Stream) -> Weights:
         return Weights(self.ahead(s))
 
-    def ahead(self, s: Server) -> Vector:
+    def ahead(self, s: FedACGState) -> Vector:
         """U = w + λm."""
         return s.w + self.lam * s.m
 
@@ -49,6 +49,6 @@ class FedACG(Algorithm[Server, Weights]):
         g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
         return g if self.clip is None else clip(g, self.clip)
 
-    def aggregate(self, s: Server, replies: Sequence[Reply], round: Round) -> Server:
+    def aggregate(self, s: FedACGState, replies: Sequence[Reply], round: Round) -> FedACGState:
         mean = average(replies, weighted=self.weighted)
-        return Server(mean, self.lam * s.m + (mean - self.ahead(s)))
+        return FedACGState(mean, self.lam * s.m + (mean - self.ahead(s)))

@@ -21,56 +21,65 @@ from fedadb.core.vector import Vector
 
 
 class Anchors(NamedTuple):
-    x: Tensor  # x̃_i; while they travel perhaps as bytes, a pixel each
-    c: Tensor  # c_i, the class that each stands for
+    """Ã: inputs that the global model assigns to given classes."""
+
+    x: Tensor  # x̃_i; uint8 during transmission if anchor_dtype is uint8
+    c: Tensor  # c_i, the class of each
     confidence: Tensor  # ỹ_i = [ψ_A(φ(x̃_i))]_{c_i}
 
 
-class Sent(NamedTuple):
+class FedADBBroadcast(NamedTuple):
     w: Vector  # θ_φ, θ_A, θ_L
     anchors: Anchors  # Ã_t
     tau: Tensor  # τ_t
 
 
-class Mixed(NamedTuple):
+class KeptAnchors(NamedTuple):
+    """A broadcast, with the input bounds that are needed to show its anchors as images."""
+
+    w: Vector
+    anchors: Anchors
+    tau: Tensor
+    low: Tensor
+    high: Tensor
+
+
+class BalancedBatch(NamedTuple):
     """B_k^A: local rows and anchors."""
 
     x: Tensor
     y: Tensor
-    weight: Tensor  # what each counts for in the mean over the batch
-    anchor: Tensor  # whether each is an anchor
+    weight: Tensor  # of each row in the sum over the batch
+    anchor: Tensor  # whether each row is an anchor
 
 
-class Dual(NamedTuple):
-    mixed: Mixed  # for the global branch (AGB)
+class DualBatch(NamedTuple):
+    balanced: BalancedBatch  # for the global branch (AGB)
     local: Batch  # for the local branch (LCB)
 
 
 @dataclass(frozen=True)
-class FedADB(Algorithm[Weights, Sent]):
-    """The server makes class anchors from the global model; clients train two branches."""
+class FedADB(Algorithm[Weights, FedADBBroadcast]):
+    """The server generates class anchors from the global model; clients train two branches."""
 
     eta: Annotated[float, Gt(0)] = 1.0  # η: step size of anchor generation
     steps: Annotated[int, Ge(1)] = 50  # I: its iterations
     lam: Annotated[float, Ge(0)] = 1e-4  # λ: weight of ‖x̃‖²
-    sigma: Annotated[float, Gt(0)] = 1.0  # σ: deviation of the initial noise
+    sigma: Annotated[float, Gt(0)] = 1.0  # σ: standard deviation of the initial noise
     anchors_per_class: Annotated[int, Ge(1)] = 1  # N / |C|
-    # Which classes' anchors a client puts into its balanced batches.
+    # The classes whose anchors enter a client's balanced batches: all, or those it lacks.
     anchors_for: Literal["all", "missing"] = "missing"
-    # What an anchor counts for in Eq. (6): as much as a row, or that times its confidence ỹ.
+    # The weight of an anchor in Eq. (6), relative to a row: 1, or its confidence ỹ.
     anchor_weight: Literal["one", "confidence"] = "one"
-    # β: constant if given, else adaptive, (t/T)^(γ_k τ_t).
+    # β: constant if given, otherwise adaptive, (t/T)^(γ_k τ_t).
     beta: Annotated[float, Ge(0), Le(1)] | None = None
-    generate: bool = True  # CAG; without it the balanced batch holds the client's own classes
-    calibrate: bool = True  # LCB; without it the loss is L_AGB alone
+    generate: bool = True  # CAG; without it, balanced batches hold only the client's own classes
+    calibrate: bool = True  # LCB; without it, the loss is L_AGB alone
     deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
-    # How anchors travel: as they are, or as 8-bit pixels, which are a quarter of the bytes.
+    # How anchors are transmitted: uint8 takes a quarter of the bytes.
     anchor_dtype: Literal["float32", "uint8"] = "float32"
-    # The rounds whose anchors stay in the run's directory; auto: the first, one early (t = T/20),
-    # the one in the middle and the last.
-    keep_anchors: tuple[Annotated[int, Ge(1)], ...] | Literal["auto"] = "auto"
 
-    timed = "cag_seconds"
+    broadcast_seconds_key = "cag_seconds"
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L
@@ -80,22 +89,22 @@ class FedADB(Algorithm[Weights, Sent]):
 
     # server: class anchor generation (CAG)
 
-    def broadcast(self, s: Weights, f: Model, rng: Stream) -> Sent:
+    def broadcast(self, s: Weights, f: Model, rng: Stream) -> FedADBBroadcast:
         if not self.generate:
-            nothing = s.w.flat.new_zeros(0)
-            none = Anchors(nothing.view(0, *f.domain.shape), nothing.long(), nothing)
-            return Sent(s.w, none, s.w.flat.new_ones(()))  # τ = 1
+            empty = s.w.flat.new_zeros(0)
+            no_anchors = Anchors(empty.view(0, *f.domain.shape), empty.long(), empty)
+            return FedADBBroadcast(s.w, no_anchors, s.w.flat.new_ones(()))  # τ = 1
         c = torch.arange(f.classes).repeat_interleave(self.anchors_per_class)
         x = self.sigma * torch.randn(len(c), *f.domain.shape, generator=rng.generator())
         anchors = self.optimise(f, s.w, x.to(s.w.flat.device), c.to(s.w.flat.device))
         if self.anchor_dtype == "uint8":
-            anchors = anchors._replace(x=f.domain.to_bytes(anchors.x))
-        return Sent(s.w, anchors, anchors.confidence.mean())  # Eq. (5)
+            anchors = anchors._replace(x=f.domain.quantise(anchors.x))
+        return FedADBBroadcast(s.w, anchors, anchors.confidence.mean())  # Eq. (5)
 
     def optimise(self, f: Model, w: Vector, x: Tensor, c: Tensor) -> Anchors:
-        """Descend from the inputs x to ones that the model takes for the classes c."""
+        """Gradient descent on the inputs x until the model assigns them to the classes c."""
         if not (f.domain.low.isfinite().all() and f.domain.high.isfinite().all()):
-            raise BadInput("the model's Domain has no bounds, and anchors need them: give it some")
+            raise BadInput("anchors need bounded inputs: give the model's Domain finite bounds")
         for _ in range(self.steps):
             x = x.detach().requires_grad_()
             nll = F.cross_entropy(f(w, x, "A").logits, c, reduction="sum")
@@ -114,8 +123,11 @@ class FedADB(Algorithm[Weights, Sent]):
     def aggregate(self, s: Weights, replies: Sequence[Reply], round: Round) -> Weights:
         return Weights(average(replies))
 
+    def keep(self, sent: FedADBBroadcast, f: Model) -> KeptAnchors | None:
+        return KeptAnchors(*sent, *_bounds(f)) if self.generate else None
+
     def deployed(self, s: Weights) -> Vector:
-        """The weights, with the deployed head in the place of A."""
+        """The weights, with the deployed head in place of A."""
         w = s.w.clone()
         for part in ("weight", "bias"):
             psi_a, psi_l = w[f"heads.A.{part}"], w[f"heads.L.{part}"]
@@ -126,10 +138,10 @@ class FedADB(Algorithm[Weights, Sent]):
     # client: dual-branch collaborative training (DBCT)
 
     def batches(
-        self, f: Model, sent: Sent, data: Shard, plan: LocalPlan, rng: Stream
-    ) -> Iterator[Dual]:
-        """Each local batch beside a class-balanced one of the same size."""
-        anchors = sent.anchors._replace(x=f.domain.from_bytes(sent.anchors.x))
+        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+    ) -> Iterator[DualBatch]:
+        """Each local batch, with a class-balanced one of the same size."""
+        anchors = sent.anchors._replace(x=f.domain.dequantise(sent.anchors.x))
         if self.anchors_for == "missing":
             missing = data.counts[anchors.c] == 0
             anchors = Anchors(*(part[missing] for part in anchors))
@@ -138,14 +150,14 @@ class FedADB(Algorithm[Weights, Sent]):
         balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, generator)
         for (rows, copies), local in zip(balance, plan.batches(data, rng), strict=True):
             real = data.batch(rows.to(data.rows.device), generator)
-            yield Dual(self.mix(f, real, anchors, copies.to(data.rows.device)), local)
+            yield DualBatch(self.mix(f, real, anchors, copies.to(data.rows.device)), local)
 
-    def mix(self, f: Model, real: Batch, anchors: Anchors, copies: Tensor) -> Mixed:
-        """Real rows, and so many copies of each anchor."""
-        if f.batch_statistics:  # every copy shifts them, so each is a row of its own
+    def mix(self, f: Model, real: Batch, anchors: Anchors, copies: Tensor) -> BalancedBatch:
+        """Real rows, and the given number of copies of each anchor."""
+        if f.batch_statistics:  # each copy affects them, so each is a row of its own
             which = torch.arange(len(copies), device=copies.device).repeat_interleave(copies)
             weight = real.x.new_ones(len(which))
-        else:  # equal rows have equal gradients: one does, with their weight
+        else:  # copies have equal gradients: one row with their total weight suffices
             which = torch.nonzero(copies).flatten()
             weight = copies[which].to(real.x.dtype)
         size = len(real.y) + copies.sum()
@@ -154,39 +166,40 @@ class FedADB(Algorithm[Weights, Sent]):
         x = torch.cat([real.x, anchors.x[which]])
         y = torch.cat([real.y, anchors.c[which]])
         weight = torch.cat([real.x.new_ones(len(real.y)), weight]) / size
-        return Mixed(x, y, weight, torch.arange(len(y), device=y.device) >= len(real.y))
+        return BalancedBatch(x, y, weight, torch.arange(len(y), device=y.device) >= len(real.y))
 
-    def loss(self, f: Model, w: Vector, batch: Dual, ctx: Context[Sent]) -> Tensor:
-        x, y, weight, _ = batch.mixed
+    def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Context[FedADBBroadcast]) -> Tensor:
+        x, y, weight, _ = batch.balanced
         agb = weight @ F.cross_entropy(f(w, x, "A").logits, y, reduction="none")  # Eq. (6)
         if not self.calibrate:
             return agb
         lcb = F.cross_entropy(f(w, batch.local.x, "L").logits, batch.local.y)  # Eq. (7)
         return agb + self.local_weight(ctx) * lcb  # Eq. (8)
 
-    def local_weight(self, ctx: Context[Sent]) -> Tensor:
+    def local_weight(self, ctx: Context[FedADBBroadcast]) -> Tensor:
         """β_k(r) = r^(γ_k τ_t), with r = t/T."""
         if self.beta is not None:
             return ctx.sent.tau.new_tensor(self.beta)
         r = ctx.round.t / ctx.round.total
         return r ** (missing_rate(ctx.counts) * ctx.sent.tau)
 
-    def measure(self, f: Model, batch: Dual, ctx: Context[Sent]) -> dict[str, Tensor]:
-        """What the round's record shows: τ, γ, β, and the anchors as this client sees them."""
-        x, y, _, anchor = batch.mixed
-        seen = f(ctx.sent.w, x, "A").logits.softmax(1).gather(1, y[:, None])[:, 0]
+    def measure(
+        self, f: Model, batch: DualBatch, ctx: Context[FedADBBroadcast]
+    ) -> dict[str, Tensor]:
+        """τ, γ, β, and the anchors' confidence within this client's first balanced batch."""
+        x, y, _, anchor = batch.balanced
+        confidence = f(ctx.sent.w, x, "A").logits.softmax(1).gather(1, y[:, None])[:, 0]
         return {
             "tau": ctx.sent.tau,
             "gamma": missing_rate(ctx.counts),
             "beta": self.local_weight(ctx) if self.calibrate else torch.zeros(()),
-            "anchor_confidence": seen[anchor].mean(),
+            "anchor_confidence": confidence[anchor].mean(),
         }
 
-    def keeps(self, round: Round) -> bool:
-        if self.keep_anchors == "auto":
-            T = round.total
-            return self.generate and round.t in {1, max(1, T // 20), max(1, T // 2), T}
-        return round.t in self.keep_anchors
+
+def _bounds(f: Model) -> tuple[Tensor, Tensor]:
+    """The bounds of the model's inputs, as vectors of one value per channel."""
+    return f.domain.low.flatten(), f.domain.high.flatten()
 
 
 def missing_rate(counts: Tensor) -> Tensor:

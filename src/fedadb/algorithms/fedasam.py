@@ -17,12 +17,12 @@ from fedadb.core.vector import Vector, gradient
 
 @dataclass(frozen=True)
 class FedASAM(FedAvg):
-    """FedAvg whose clients descend from the worst point nearby, scaled to the weights."""
+    """FedAvg whose clients take the gradient at the worst nearby point, scaled by the weights."""
 
-    rho: Annotated[float, Ge(0)] = 0.5  # ρ: how far away; 0.7 in the authors' code
+    rho: Annotated[float, Ge(0)] = 0.5  # ρ: distance of that point; 0.7 in the authors' code
     eta: Annotated[float, Ge(0)] = 0.0  # η: added to |w|; 0.2 in the authors' code
-    # Whose steps scale with |w|: every parameter's, or only those called "weight", as in the
-    # authors' code.
+    # The parameters whose perturbation scales with |w|: all, or as in the authors' code only
+    # those whose name contains "weight".
     scope: Literal["all", "weights"] = "all"
 
     def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:

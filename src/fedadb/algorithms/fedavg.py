@@ -13,7 +13,7 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm[Weights, Weights]):
-    """Clients run SGD on their own risk; the server averages by sample count."""
+    """Clients run SGD on their own loss; the server averages weights by number of rows."""
 
     def init(self, w: Vector) -> Weights:
         return Weights(w)

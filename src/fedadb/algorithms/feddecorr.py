@@ -18,11 +18,11 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class FedDecorr(FedAvg):
-    """FedAvg whose clients keep the dimensions of their features uncorrelated."""
+    """FedAvg whose clients penalise correlation between the dimensions of their features."""
 
     lam: Annotated[float, Ge(0)] = 0.1  # λ: weight of the correlation; 0.05 for CIFAR-100
-    # As the authors' code has it the penalty grows with the batch size B; divided by (B−1)²/B it
-    # is the mean squared correlation.
+    # In the authors' code the penalty grows with the batch size B; if true, it is divided by
+    # (B−1)²/B, which makes it the mean squared correlation.
     normalise: bool = False
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
@@ -35,7 +35,7 @@ class FedDecorr(FedAvg):
 
 
 def correlation(h: Tensor) -> Tensor:
-    """1/B · mean over i ≠ j of (ZᵀZ)²_ij, the columns of Z being those of h, standardised."""
+    """1/B · mean over i ≠ j of (ZᵀZ)²_ij, where Z has the columns of h, standardised."""
     b, d = h.shape
     if b == 1 or d == 1:
         return 0 * h.sum()

@@ -16,40 +16,41 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 
 
-class Server(NamedTuple):
+class FedExPState(NamedTuple):
     w: Vector
-    previous: Vector  # the iterate before
+    previous: Vector  # the iterate of the round before; in round 1, w itself
 
 
 @dataclass(frozen=True)
-class FedExP(Algorithm[Server, Weights]):
-    """FedAvg with a server step that is longer the more the clients' updates disagree."""
+class FedExP(Algorithm[FedExPState, Weights]):
+    """FedAvg with a server step that grows with the disagreement of the clients' updates."""
 
     eps: Annotated[float, Ge(0)] = 1e-3  # ε, in the first round
-    evaluate_mean: bool = True  # of the last two iterates, as the authors do
+    evaluate_mean: bool = True  # deploy the mean of the last two iterates, as the authors do
 
-    def init(self, w: Vector) -> Server:
-        return Server(w, w)
+    def init(self, w: Vector) -> FedExPState:
+        return FedExPState(w, w)
 
-    def broadcast(self, s: Server, f: Model, rng: Stream) -> Weights:
+    def broadcast(self, s: FedExPState, f: Model, rng: Stream) -> Weights:
         return Weights(s.w)
 
-    def aggregate(self, s: Server, replies: Sequence[Reply], round: Round) -> Server:
+    def aggregate(self, s: FedExPState, replies: Sequence[Reply], round: Round) -> FedExPState:
         mean = average(replies)
-        # Written around the mean, so that a step of 1 is FedAvg's to the bit.
-        return Server(mean + (self.step(s, replies, mean, round) - 1) * (mean - s.w), s.w)
+        # Written around the mean, so that a step of 1 is bit-identical to FedAvg.
+        w = mean + (self.step(s, replies, mean, round) - 1) * (mean - s.w)
+        return FedExPState(w, s.w if round.t > 1 else w)  # the authors deploy w₁ after round 1
 
-    def step(self, s: Server, replies: Sequence[Reply], mean: Vector, round: Round) -> Tensor:
+    def step(self, s: FedExPState, replies: Sequence[Reply], mean: Vector, round: Round) -> Tensor:
         """η_g = max(1, ½ Σ p_k‖Δ_k‖² / (‖Σ p_k Δ_k‖² + m ε_t))."""
         moved = sum(
             p * (r.w - s.w).norm().square() for p, r in zip(shares(replies), replies, strict=True)
         )
         mean_moved = (mean - s.w).norm().square()
-        # ‖Δ‖² falls with the square of the learning rate, and ε with it.
+        # ‖Δ‖² decreases with the square of the learning rate, so ε does too.
         eps = self.eps * round.lr_factor**2
-        # Nobody moved: there is nothing to extrapolate.
+        # 0 / 0 if no client moved: there is nothing to extrapolate.
         ratio = torch.nan_to_num(0.5 * moved / (mean_moved + len(replies) * eps))
         return ratio.clamp(min=1)
 
-    def deployed(self, s: Server) -> Vector:
+    def deployed(self, s: FedExPState) -> Vector:
         return (s.w + s.previous) / 2 if self.evaluate_mean else s.w

@@ -21,12 +21,14 @@ from fedadb.core.vector import Vector, clip, gradient
 
 
 class SimplexETF(nn.Module):
-    """A classifier that is never trained: class directions as far apart as can be."""
+    """A fixed classifier whose class directions are as far apart as possible."""
 
     def __init__(self, dim: int, classes: int, norm: str) -> None:
         super().__init__()
         if dim < classes:
-            raise BadInput(f"fedgela needs as many features as classes: {dim} for {classes}")
+            raise BadInput(
+                f"fedgela needs at least {classes} features for {classes} classes; got {dim}"
+            )
         q, _ = torch.linalg.qr(torch.rand(dim, classes))
         centred = torch.eye(classes) - 1 / classes
         self.register_buffer("M", math.sqrt(classes / (classes - 1)) * q @ centred)
@@ -34,7 +36,7 @@ class SimplexETF(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         M = self.get_buffer("M")
-        # One row has no statistics, unless they were frozen.
+        # A single row has no batch statistics, unless they are frozen.
         if self.norm is None or (self.norm.running_mean is None and len(h) == 1):
             return math.sqrt(h.shape[1]) * F.normalize(h, dim=1) @ M
         logits: Tensor = self.norm(h) @ M
@@ -43,11 +45,11 @@ class SimplexETF(nn.Module):
 
 @dataclass(frozen=True)
 class FedGELA(FedAvg):
-    """FedAvg on a fixed classifier, which each client scales by how often it sees a class."""
+    """FedAvg on a fixed classifier, whose logits each client scales by its class frequencies."""
 
     temperature: Annotated[float, Gt(0)] = 0.2
-    clip: Annotated[float, Gt(0)] | None = 20.0  # largest norm of a gradient
-    # What features go through before the classifier: batch normalisation, or scaling to length √d.
+    clip: Annotated[float, Gt(0)] | None = 20.0  # largest gradient norm
+    # Normalisation of the features: by batch statistics, or to length √d.
     feature_norm: Literal["batch", "length"] = "batch"
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
@@ -63,5 +65,5 @@ class FedGELA(FedAvg):
 
 
 def prior_scale(counts: Tensor) -> Tensor:
-    """Φ_{k,c} = |C| n_{k,c} / n_k: 1 on average, 0 for a class that is missing."""
+    """Φ_{k,c} = |C| n_{k,c} / n_k: 1 on average, 0 for a class that the client lacks."""
     return len(counts) * counts / counts.sum()

@@ -19,7 +19,7 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class FedLMD(FedAvg):
-    """FedAvg that keeps the global model's view of the labels a client has few of."""
+    """FedAvg that distils the global model's predictions for the client's minority labels."""
 
     beta: Annotated[float, Ge(0)] = 1.0  # β: weight of the distillation
     tau: Annotated[float, Gt(0)] = 1.0  # τ: its temperature
@@ -31,16 +31,16 @@ class FedLMD(FedAvg):
 
 
 def majority(counts: Tensor) -> Tensor:
-    """Maj_k: the classes with more rows than the mean over all classes."""
+    """Maj_k: the classes with more rows than the average class."""
     return counts > counts.sum() / len(counts)
 
 
 def masked_distil(z: Tensor, z_global: Tensor, y: Tensor, major: Tensor, tau: float) -> Tensor:
-    """τ² KL(q ‖ s): the teacher q without majority and true labels, the student s without true."""
+    """τ² KL(q ‖ s): teacher q without majority and true labels, student s without true labels."""
     true = y[:, None] == torch.arange(z.shape[1], device=y.device)
-    hidden = true | major
-    q = (z_global / tau).masked_fill(hidden, -torch.inf).softmax(1)
-    # Where every other class is hidden the teacher has nothing to say.
-    q = q.masked_fill(hidden.all(1, keepdim=True), 0)
+    masked = true | major
+    q = (z_global / tau).masked_fill(masked, -torch.inf).softmax(1)
+    # A row all of whose classes are masked does not count.
+    q = q.masked_fill(masked.all(1, keepdim=True), 0)
     log_s = (z / tau).masked_fill(true, -torch.inf).log_softmax(1).masked_fill(true, 0)
     return tau**2 * (torch.xlogy(q, q) - q * log_s).sum(1).mean()

@@ -19,7 +19,7 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class FedNTD(FedAvg):
-    """FedAvg that keeps the global model's view of the classes that are not true."""
+    """FedAvg that distils the global model's predictions for all classes but the true one."""
 
     beta: Annotated[float, Ge(0)] = 1.0  # β: weight of the distillation
     tau: Annotated[float, Gt(0)] = 1.0  # τ: its temperature

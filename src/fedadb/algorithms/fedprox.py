@@ -18,7 +18,7 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedAvg whose clients stay near the model they received."""
+    """FedAvg whose clients stay close to the weights they received."""
 
     mu: Annotated[float, Ge(0)] = 0.01  # μ: weight of the proximal term
 

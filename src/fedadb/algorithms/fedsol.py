@@ -19,18 +19,18 @@ from fedadb.core.vector import Vector, gradient
 
 @dataclass(frozen=True)
 class FedSOL(FedAvg):
-    """FedAvg whose clients take the local gradient where the proximal loss would be worse."""
+    """FedAvg whose clients take the gradient at a point where the proximal loss is higher."""
 
-    rho: Annotated[float, Ge(0)] = 1.0  # ρ: how far away
+    rho: Annotated[float, Ge(0)] = 1.0  # ρ: distance of that point
     tau: Annotated[float, Gt(0)] = 3.0  # temperature of the proximal loss
-    adaptive: bool = True  # scale the step to how far each weight has drifted
+    adaptive: bool = True  # scale the perturbation by each weight's drift
 
     def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
         teacher = f(ctx.sent.w, batch.x).logits
         scale = 1 / self.tau**2  # the proximal loss has no τ²
         g_p = gradient(lambda v: scale * distil(f(v, batch.x).logits, teacher, self.tau), w)
-        there = w + self.perturbation(w - ctx.sent.w, g_p)
-        return gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), there)
+        perturbed = w + self.perturbation(w - ctx.sent.w, g_p)
+        return gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), perturbed)
 
     def perturbation(self, drift: Vector, g_p: Vector) -> Vector:
         """ρ Λ ∘ g_p / ‖g_p‖, with Λ = |w − w_t| normalised along each tensor's first axis, or 1."""
@@ -38,5 +38,5 @@ class FedSOL(FedAvg):
         step = self.rho * g_p / (length + 1e-12)
         if self.adaptive:
             return drift.abs().map(lambda t: F.normalize(t, dim=0)) * step
-        # At the first step w = w_t and g_p is rounding noise: not a direction.
+        # At the first step w = w_t, so g_p is rounding noise and has no direction.
         return step * torch.where(length < 1e-7, 0.0, 1.0)

@@ -46,7 +46,7 @@ def hessian(subject: Subject) -> Numbers:
     f, w = subject.world.f, subject.w
     given = batches(subject, subject.train, subject.looked_at)
     n = int(curvature.used(f, w).sum())
-    with subject.track("Hessian products", 60, "products") as advance:
+    with subject.progress("Hessian products", 60, "products") as advance:
         plain = curvature.hessian(f, w, given)
 
         def product(v: np.ndarray) -> np.ndarray:
@@ -73,7 +73,7 @@ def landscape(subject: Subject) -> Numbers:
     f, w = subject.world.f, subject.w
     given, steps = batches(subject, subject.train, subject.looked_at), surroundings.axis()
     directions = hessian(subject)["vectors"]
-    with subject.track("loss landscape", len(steps) ** 2, "points") as advance:
+    with subject.progress("loss landscape", len(steps) ** 2, "points") as advance:
         losses = surroundings.landscape(f, w, given, directions, steps, advance)
     return {
         "steps": steps.tolist(),
@@ -130,7 +130,7 @@ def pca(subject: Subject) -> Numbers:
 def psnr(subject: Subject) -> Numbers:
     """How like the last anchors are to single images, and whether they tell who was trained on."""
     sent = subject.sent[max(subject.sent)]
-    plain, rng = subject.world.transform.plain, np.random.default_rng(0)
+    plain, rng = subject.world.transform.normalise, np.random.default_rng(0)
     anchors = subject.pixels(sent.anchors.x).numpy()
     likeness, pictures = [], []
     for anchor, c in zip(anchors, sent.anchors.c.tolist(), strict=True):
@@ -152,7 +152,7 @@ def psnr(subject: Subject) -> Numbers:
 
 
 def membership(subject: Subject) -> Numbers:
-    """Whether training images are nearer to their class's anchor than unseen ones; AUC 0.5: no."""
+    """Whether training images are nearer to their class's anchor than no_progress ones; AUC 0.5: no."""
     sent = subject.sent[max(subject.sent)]
     f, test = subject.world.f, subject.world.test
     train = subject.train.rows(subject.members())

@@ -11,17 +11,17 @@ from torch import Tensor
 from fedadb.algorithms.fedadb import Sent
 from fedadb.core.data import Batch, Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.files import ROUNDS
+from fedadb.storage.run_directory import ROUNDS
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
-from fedadb.core.track import Track, unseen
+from fedadb.progress import Progress, no_progress
 from fedadb.core.vector import Vector
-from fedadb.engine import record
-from fedadb.engine.record import Record
-from fedadb.engine.tensorfile import read_tensors
+from fedadb.storage.records import read_records
+from fedadb.storage.records import Record
+from fedadb.storage.tensorfile import read_tensors
 from fedadb.experiment.build import World
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.finished import read_weights, read_world
+from fedadb.experiment.stored import read_weights, read_world
 
 IMAGES = 2000
 
@@ -32,12 +32,12 @@ class Subject:
     experiment: Experiment
     world: World
     looked_at: Tensor  # the training rows whose loss is looked at
-    track: Track = unseen
+    progress: Progress = no_progress
 
     @cached_property
     def rounds(self) -> list[Record]:
         """What was recorded; at least one round."""
-        found = record.read(self.directory / ROUNDS)
+        found = read_records(self.directory / ROUNDS)
         if not found:
             raise BadInput(f"{self.directory} has no rounds yet: run it first")
         return found
@@ -75,7 +75,7 @@ class Subject:
         for path in sorted(self.directory.glob("sent-*.safetensors")):
             tensors, _ = read_tensors(path, "delete it to do without it")
             sent = unpack(Sent, tensors, self.world.f.layout)
-            x = self.world.f.domain.from_bytes(sent.anchors.x)
+            x = self.world.f.domain.dequantise(sent.anchors.x)
             found[int(path.stem[5:])] = sent._replace(anchors=sent.anchors._replace(x=x))
         if not found:
             raise BadInput(
@@ -101,15 +101,15 @@ class Subject:
         return ((x - domain.low) / (domain.high - domain.low)).clamp(0, 1)
 
 
-def load(directory: Path, images: int | None = None, track: Track = unseen) -> Subject:
+def load(directory: Path, images: int | None = None, progress: Progress = no_progress) -> Subject:
     """The run of a directory; of its training images so many are looked at, or 2 000 if it has."""
-    e, world = read_world(directory, track)
+    e, world = read_world(directory, progress)
     if not world.shards:
-        return Subject(directory, e, world, torch.zeros(0, dtype=torch.int64), track)
+        return Subject(directory, e, world, torch.zeros(0, dtype=torch.int64), progress)
     labels = world.shards[0].examples.y
     n = images or min(IMAGES, len(labels))
     looked_at = stratified(labels, n, range(world.f.classes), "training")
-    return Subject(directory, e, world, looked_at, track)
+    return Subject(directory, e, world, looked_at, progress)
 
 
 def stratified(labels: Tensor, n: int, classes: Sequence[int], what: str) -> Tensor:
@@ -130,7 +130,7 @@ def stratified(labels: Tensor, n: int, classes: Sequence[int], what: str) -> Ten
 
 def batches(subject: Subject, examples: Examples, rows: Tensor) -> list[Batch]:
     """The rows in batches of the run's own size, as they are: not augmented."""
-    plain = subject.world.transform.plain
+    plain = subject.world.transform.normalise
     size = subject.experiment.local.batch_size
     return [Batch(plain(examples.x[part]), examples.y[part]) for part in torch.split(rows, size)]
 

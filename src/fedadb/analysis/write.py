@@ -12,7 +12,7 @@ from fedadb.analysis import figures, measures
 from fedadb.analysis.measures import Numbers
 from fedadb.analysis.subject import Subject
 from fedadb.core.errors import BadInput
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.experiment.run import one_thread
 from fedadb.report.figures import save
 
@@ -78,7 +78,7 @@ def analyse(
         everything[name] = found
         save(analysis.draw(found, subjects[0].world.classes), out / name)
         plain = {run: _plain(numbers) for run, numbers in found.items()}
-        write_whole(out / f"{name}.json", json.dumps(plain, indent=1).encode())
+        write_atomically(out / f"{name}.json", json.dumps(plain, indent=1).encode())
     return everything
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedadb.analysis import NAMES
-from fedadb.cli.terminal import complain, out, tell, track
+from fedadb.cli.terminal import complain, out, tell, show_progress
 from fedadb.core.errors import BadInput
-from fedadb.core.files import ANALYSIS
+from fedadb.storage.run_directory import ANALYSIS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def analyse(
     for place in places:
         if not place.is_dir():
             raise BadInput(f"{place} is no directory of a run and no analysis ({', '.join(NAMES)})")
-    subjects = [load(place, images, track) for place in places]
+    subjects = [load(place, images, show_progress) for place in places]
     if not names:
         names = possible(subjects)
     place = directory or places[0] / ANALYSIS

@@ -7,7 +7,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fedadb.cli.terminal import FILE, SETTINGS, complain, given, out, tell, track
+from fedadb.cli.terminal import FILE, SETTINGS, complain, given, out, tell, show_progress
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fetch(name: NAME) -> None:
     source = _source(name)
     if source.here():
         try:
-            source.load(name, track)
+            source.load(name, show_progress)
         except BadInput:
             tell(f"{name} is here, but damaged: it is fetched anew.")
         else:
@@ -65,7 +65,7 @@ def fetch(name: NAME) -> None:
             return
     tell(f"{name}: licence {source.licence}")
     try:
-        place = bring(source, track)
+        place = bring(source, show_progress)
     except KeyboardInterrupt:
         complain(f"stopped; `fedadb data fetch {name}` goes on from what has come")
         raise typer.Exit(130) from None
@@ -81,7 +81,7 @@ def check(name: NAME) -> None:
     if not source.here():
         raise BadInput(f"{name} is not here: `fedadb data fetch {name}` brings it")
     table = Table("", "should be", "is", "", box=box.SIMPLE)
-    findings = verify(name, source, track)
+    findings = verify(name, source, show_progress)
     for what, expected, found, right in findings:
         table.add_row(what, expected, found, {True: "ok", False: "WRONG", None: ""}[right])
     out.print(table)
@@ -109,7 +109,7 @@ def partition(
     from fedadb import datasets
     from fedadb.experiment import build
     from fedadb.experiment.config import Experiment
-    from fedadb.progress import holdings
+    from fedadb.cli.display import holdings
     from fedadb.report.partition import draw_partition
 
     if picture.suffix.lower() not in {".png", ".pdf", ".svg"}:
@@ -120,7 +120,7 @@ def partition(
         picture.touch()
     except OSError as error:
         raise BadInput(f"--out {str(picture)!r} cannot be written: {error.strerror}") from error
-    splits = datasets.load(e.dataset, track)
+    splits = datasets.load(e.dataset, show_progress)
     counts = build.held(splits, build.partition(e, splits))
     for table in holdings(counts, splits.classes):
         out.print(table)
@@ -130,10 +130,10 @@ def partition(
 
 def _source(name: str) -> "Source":
     from fedadb.datasets import SOURCES
-    from fedadb.experiment.tables import near
+    from fedadb.experiment.validation import suggest
 
     if name == "digits":
         raise BadInput("digits comes with scikit-learn: there is nothing to fetch or to check")
     if name not in SOURCES:
-        raise BadInput(f"{name!r} is not a dataset to fetch; {near(name, SOURCES)}")
+        raise BadInput(f"{name!r} is not a dataset to fetch; {suggest(name, SOURCES)}")
     return SOURCES[name]

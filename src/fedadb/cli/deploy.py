@@ -8,7 +8,7 @@ import typer
 
 from fedadb.cli.terminal import SETTINGS, complain, given, out, tell
 from fedadb.core.errors import BadInput
-from fedadb.core.files import MODEL, ROUNDS
+from fedadb.storage.run_directory import MODEL, ROUNDS
 
 deploy = typer.Typer(help="Train across real sites, whose data stay where they are.")
 
@@ -84,11 +84,11 @@ def server(
     from fedadb.deploy.keys import SITES
     from fedadb.deploy.server import server as up
     from fedadb.deploy.server_app import STOPPED, status_of
-    from fedadb.engine import record
+    from fedadb.storage.records import read_records
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import require_own
     from fedadb.experiment.run import Run
-    from fedadb.progress import bar, follow
+    from fedadb.cli.display import bar, follow
 
     e = Experiment.read(given(experiment, settings))
     host, port = read_address(listen, "--listen")
@@ -107,7 +107,7 @@ def server(
         tell(f"The server is up on {listen} for {', '.join(running.sites)}")
         number = running.submit(e, place)
         try:
-            done = record.read(place / ROUNDS)
+            done = read_records(place / ROUNDS)
             rounds = running.rounds(number, place, e.rounds, len(done), tell)
             with bar(out) as progress:
                 title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"

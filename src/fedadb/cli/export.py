@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.cells import cell_len, set_cell_size
 
-from fedadb.cli.terminal import complain, look_beside, tell, track
+from fedadb.cli.terminal import complain, look_beside, tell, show_progress
 from fedadb.core.errors import Fault
 
 
@@ -38,7 +38,7 @@ def export(
     from fedadb.export.write import export as write
 
     look_beside(None)
-    frozen = write(run, to, freeze_statistics, track)
+    frozen = write(run, to, freeze_statistics, show_progress)
     if frozen:
         tell(
             f"Accuracy on the test images: {frozen.before:.4f} with batch statistics, "

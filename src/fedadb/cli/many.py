@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedadb.cli.terminal import complain, out, tell, track
+from fedadb.cli.terminal import complain, out, tell, show_progress
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from fedadb.experiment.config import Experiment
-    from fedadb.progress import Together
+    from fedadb.cli.display import Together
 
 
 def train(
@@ -28,8 +28,8 @@ def train(
     """Run the experiment in its directory, or go on with it."""
     from fedadb.engine.process import cores
     from fedadb.experiment.run import begin
-    from fedadb.progress import follow
-    from fedadb.tensorboard import events, require
+    from fedadb.cli.display import follow
+    from fedadb.cli.tensorboard import events, require
 
     title = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
@@ -39,7 +39,7 @@ def train(
     if tensorboard:
         require()
     try:
-        with begin(e, place, track) as begun:
+        with begin(e, place, show_progress) as begun:
             if len(begun.done) == e.rounds:
                 tell(f"{title}: done earlier, in {place}")
             with events(place, begun.done, tensorboard) as write:
@@ -66,7 +66,7 @@ def train_all(
     """
     from fedadb.experiment.directory import run_name
     from fedadb.experiment.run import done_rounds
-    from fedadb.progress import Together, bar
+    from fedadb.cli.display import Together, bar
 
     if place.exists() and not place.is_dir():
         raise BadInput(f"{place} is a file; --out must name a directory")
@@ -105,7 +105,7 @@ def train_all(
 
 def show(directories: "Sequence[Path]", title: str, report: Path | None) -> None:
     """What came of runs: a table here and, if it has a place, a report."""
-    from fedadb.progress import shown
+    from fedadb.cli.display import shown
     from fedadb.report.groups import arrange  # late: it takes a while to load
     from fedadb.report.runs import read
     from fedadb.report.tables import summary

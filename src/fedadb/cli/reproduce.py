@@ -10,9 +10,9 @@ import typer
 from fedadb.analysis import NAMES
 from fedadb.cli.analyse import show_numbers
 from fedadb.cli.many import train_all
-from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, track
+from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, show_progress
 from fedadb.core.errors import BadInput
-from fedadb.core.files import ANALYSIS
+from fedadb.storage.run_directory import ANALYSIS
 
 if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment
@@ -97,7 +97,7 @@ def look_into(runs: Sequence[Path], names: Sequence[str]) -> None:
     from fedadb.analysis.subject import load
     from fedadb.analysis.write import analyse
 
-    subjects = [load(run, track=track) for run in runs]
+    subjects = [load(run, show_progress=show_progress) for run in runs]
     for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
         those = [subject for subject in subjects if subject.experiment.dataset == dataset]
         place = those[0].directory / ANALYSIS  # where the page looks for it
@@ -111,12 +111,12 @@ def plan(experiments: "Sequence[Experiment]", place: Path) -> None:
     from rich.table import Table
 
     from fedadb.experiment.directory import run_name
-    from fedadb.experiment.estimate import Estimator
+    from fedadb.cli.estimate import Estimator
     from fedadb.experiment.run import done_rounds
 
     table = Table("run", "rounds", "done", "about", box=box.SIMPLE)
     estimator, total, lacking = Estimator(), 0.0, set()
-    with track("measuring", len(experiments), "runs") as advance:
+    with show_progress("measuring", len(experiments), "runs") as advance:
         for e in experiments:
             done = done_rounds(place / run_name(e))
             left, about = e.rounds - done, "done"

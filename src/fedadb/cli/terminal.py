@@ -38,7 +38,7 @@ def given(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
     from fedadb.experiment import config
 
     look_beside(file)
-    table = config.load(file) if file else {}
+    table = config.load_toml(file) if file else {}
     for assignment in settings or []:
         table = config.override(table, assignment)
     return table
@@ -50,7 +50,7 @@ def look_beside(file: Path | None) -> None:
 
 
 @contextmanager
-def track(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """A bar, on a terminal; it goes away when the work is done."""
     done: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), done)

@@ -25,7 +25,7 @@ def run(
     """
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import default_directory
-    from fedadb.progress import bar
+    from fedadb.cli.display import bar
 
     e = Experiment.read(given(experiment, settings))
     place = directory or default_directory(e)
@@ -52,7 +52,7 @@ def compare(
 
     EXPERIMENT is a file in TOML; without one, it is digits. What is done is not done again.
     """
-    from fedadb.experiment.grid import grid
+    from fedadb.experiment.study import compare
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]

@@ -1,1 +1,1 @@
-"""Clients on the machines of a Ray cluster."""
+"""Trains clients on the machines of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""What a Ray actor is: a process that holds data, model and method, and trains clients."""
+"""The Ray actor: a process that holds data, model and algorithm, and trains clients."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from fedadb.core.algorithm import Round
 from fedadb.core.data import Examples, Shard
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
-from fedadb.engine.answers import in_words, pack_answer
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.local import Learner
-from fedadb.engine.process import keep_memory
+from fedadb.engine.process import keep_freed_memory
+from fedadb.engine.scheduling import RemoteError, pack_result
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-class Trainer:
-    """It holds what all clients need, and trains those that it is given."""
+class ClientTrainer:
+    """Holds what all clients need, and trains one client per call."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Trainer:
         memory_kind: type[Any],
     ) -> None:
         torch.set_num_threads(1)
-        keep_memory()
+        keep_freed_memory()
         self.learner = learner
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of memory that is not to be written to: nobody does
-            self.shards = each(shards, torch.from_numpy)
+            warnings.simplefilter("ignore")  # torch warns of read-only memory; we only read it
+            self.shards = convert_shards(shards, torch.from_numpy)
         self.rng = rng
         self.sent_kind = sent_kind
         self.memory_kind = memory_kind
@@ -49,41 +49,41 @@ class Trainer:
     def train(
         self, sent: Arrays, k: int, memory: Arrays | None, round: Round
     ) -> Arrays | tuple[str, str]:
-        """The client's answer, or what went wrong, in words."""
+        """Client k's packed result, or a RemoteError as a plain tuple."""
         layout = self.learner.f.layout
         try:
-            reply, remembered = train_client(
+            reply, new_memory = train_client(
                 self.learner,
                 self.shards[k],
-                unpack(self.sent_kind, tensors(sent), layout),
+                unpack(self.sent_kind, to_tensors(sent), layout),
                 k,
-                None if memory is None else unpack(self.memory_kind, tensors(memory), layout),
+                None if memory is None else unpack(self.memory_kind, to_tensors(memory), layout),
                 round,
                 self.rng,
             )
-            return arrays(pack_answer(reply, remembered))
+            return to_arrays(pack_result(reply, new_memory))
         except Exception as error:
-            return in_words(error)
+            return tuple(RemoteError.of(error))
 
 
 def versions() -> str:
-    """What must be the same everywhere for bits to be."""
+    """What must be equal on all machines for bit-identical results."""
     return f"fedadb {version('fedadb')} and torch {torch.__version__}"
 
 
-def arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+def to_arrays(tensors: Mapping[str, Tensor]) -> Arrays:
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def tensors(arrays: Arrays) -> dict[str, Tensor]:
-    """Copies: the store's own cannot be written to, and would stay there as long as they are."""
+def to_tensors(arrays: Arrays) -> dict[str, Tensor]:
+    """Copies: arrays of Ray's object store are read-only, and stay there while in use."""
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
-def each(shards: Sequence[Shard], convert: Callable[[Any], Any]) -> list[Shard]:
-    """The shards with their tensors as something else; examples that they share stay shared."""
-    once: dict[int, Examples] = {}
+def convert_shards(shards: Sequence[Shard], convert: Callable[[Any], Any]) -> list[Shard]:
+    """The shards with each tensor converted; examples that shards share stay shared."""
+    converted: dict[int, Examples] = {}
     for shard in shards:
-        if id(shard.examples) not in once:
-            once[id(shard.examples)] = Examples(*map(convert, shard.examples))
-    return [replace(s, examples=once[id(s.examples)], rows=convert(s.rows)) for s in shards]
+        if id(shard.examples) not in converted:
+            converted[id(shard.examples)] = Examples(*map(convert, shard.examples))
+    return [replace(s, examples=converted[id(s.examples)], rows=convert(s.rows)) for s in shards]

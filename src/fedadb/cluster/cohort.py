@@ -1,12 +1,11 @@
-"""The clients of a round on a Ray cluster; the same bits as one by one.
+"""Trains the clients of a round on a Ray cluster; bit-identical to one by one.
 
-Actors of one thread each are given data, model and method once, through Ray's object store, where
-those of a machine share the data. What is sent is put there once a round. A round's longest
-clients start first, and whichever actor is free takes the next. Broadcasts, memories and replies
-travel as arrays by name; all else by Ray's own serialisation, which is for a cluster of one owner.
+Single-threaded actors receive data, model and algorithm once, through Ray's object store, where
+the actors of a machine share the data. Each broadcast is put there once. Broadcasts, memories and
+replies travel as named arrays; everything else by Ray's own serialisation, which uses pickle and is
+meant for a cluster of one owner.
 """
 
-from collections import Counter
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,28 +15,29 @@ import ray
 from ray.exceptions import RayError
 from torch import Tensor
 
-from fedadb.cluster.actor import Arrays, Trainer, arrays, each, tensors, versions
+from fedadb.cluster.actor import ClientTrainer, convert_shards, to_arrays, to_tensors, versions
 from fedadb.cluster.connection import cpus, last_line
 from fedadb.core.algorithm import Reply, Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
-from fedadb.engine.answers import as_error, unpack_answer
 from fedadb.engine.local import Learner
+from fedadb.engine.scheduling import MAX_LOSSES, RemoteError, WorkerLost, train_on_workers
 
-HIRE_SECONDS = 300  # for an actor to start, while nobody trains
-LOSSES = 3  # of one client in one round, before it is given up
+START_SECONDS = 300  # for an actor to start, while no other trains
 
 
-class Duty(NamedTuple):
+class Task(NamedTuple):
+    """What an actor is doing."""
+
     actor: Any
-    client: int | None  # none: it is starting
+    client: int | None  # that it trains; None: it is starting
 
 
 @dataclass
 class RayCohort:
-    """A cohort of Ray actors, on whatever Ray this process is connected to."""
+    """A cohort of Ray actors, on the Ray cluster that this process is connected to."""
 
     learner: Learner[Any, Any, Any]
     shards: Sequence[Shard]
@@ -45,58 +45,76 @@ class RayCohort:
     workers: int
     memories: MutableMapping[int, Any] = field(default_factory=dict)
     _free: list[Any] = field(default_factory=list)
-    _busy: dict[Any, Duty] = field(default_factory=dict)  # by what will come of it
-    _given: tuple[Any, ...] = ()  # to every actor, most of it by reference
+    _tasks: dict[Any, Task] = field(default_factory=dict)  # by the reference of their result
+    _arguments: tuple[Any, ...] = ()  # of every actor, the large ones by reference
     _memory_kind: type[Any] = tuple
+    _sent: Any = None  # reference of the round's broadcast
+    _failed_starts: int = 0
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
         try:
-            return self._round(sent, clients, round)
+            if not self._arguments:
+                self._prepare(sent)
+            self._failed_starts = 0
+            while len(self._free) + len(self._tasks) < self.workers:
+                self._start_actor()
+            self._sent = ray.put(to_arrays(pack(sent)))
+            layout = self.learner.f.layout
+            return train_on_workers(
+                self, clients, round, self.shards, self.memories, self._memory_kind, layout
+            )
         except BaseException:
-            self.close()  # so that no actor is left with a client that nobody waits for
+            self.close()  # or an actor would go on with a client that is no longer wanted
             raise
 
     def close(self) -> None:
-        for actor in [*self._free, *(duty.actor for duty in self._busy.values())]:
-            _end(actor)
-        self._free, self._busy = [], {}
+        """End the actors."""
+        for actor in [*self._free, *(task.actor for task in self._tasks.values())]:
+            _kill(actor)
+        self._free, self._tasks = [], {}
 
-    def _round(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
-        if not self._given:
-            self._prepare(sent)
-        while len(self._free) + len(self._busy) < self.workers:
-            self._hire()
-        packed = ray.put(arrays(pack(sent)))
-        replies: dict[int, Reply] = {}
-        losses: Counter[int | None] = Counter()
-        waiting = sorted(clients, key=lambda k: len(self.shards[k]))  # the longest at the end
-        while len(replies) < len(clients):
-            while waiting and self._free:
-                self._assign(self._free.pop(), packed, waiting.pop(), round)
-            actor, k, answer = self._next()
-            if isinstance(answer, RayError):
-                losses[k] += 1
-                if losses[k] == LOSSES:
-                    raise _lost(k, round, answer) from answer
-                if k is not None:
-                    waiting.append(k)
-                _end(actor)
-                self._hire()
-                continue
-            self._free.append(actor)
-            if k is None:
-                _require_same(answer)
-            else:
-                replies[k] = self._reply(k, answer)
-        return [replies[k] for k in clients]
+    # the workers, as the scheduler uses them
+
+    def has_free(self) -> bool:
+        return bool(self._free)
+
+    def assign(self, k: int, memory: dict[str, Tensor] | None, round: Round) -> None:
+        actor = self._free.pop()
+        arrays = None if memory is None else to_arrays(memory)
+        self._tasks[actor.train.remote(self._sent, k, arrays, round)] = Task(actor, k)
+
+    def results(self) -> list[tuple[int, dict[str, Tensor] | RemoteError | WorkerLost]]:
+        training = any(task.client is not None for task in self._tasks.values())
+        done, _ = ray.wait(list(self._tasks), timeout=None if training else START_SECONDS)
+        if not done:
+            raise Fault(
+                f"no Ray actor could start within {START_SECONDS} seconds: others may use all "
+                f"{cpus()} CPUs of the cluster; the same command resumes after the last round"
+            )
+        actor, k = self._tasks.pop(done[0])
+        try:
+            result = ray.get(done[0])
+        except RayError as error:
+            _kill(actor)
+            self._start_actor()
+            if k is not None:
+                return [(k, WorkerLost(last_line(str(error))))]
+            self._count_failed_start(error)
+            return []
+        self._free.append(actor)
+        if k is None:
+            _require_equal_versions(result)
+            return []
+        if isinstance(result, tuple):
+            return [(k, RemoteError(*result))]
+        return [(k, to_tensors(result))]
 
     def _prepare(self, sent: Any) -> None:
-        """Put into the object store what every actor needs."""
+        """Put what every actor needs into the object store."""
         self._memory_kind = type(self.learner.algorithm.memory(sent.w))
-        # As arrays the data stay in the store, and tensors look at them there; tensors would be
-        # copied into each actor.
-        data = each(self.shards, Tensor.numpy)
-        self._given = (
+        # Actors map arrays from the store; tensors would be copied into each actor.
+        data = convert_shards(self.shards, Tensor.numpy)
+        self._arguments = (
             ray.put(self.learner),
             ray.put(data),
             self.rng,
@@ -104,63 +122,29 @@ class RayCohort:
             self._memory_kind,
         )
 
-    def _hire(self) -> None:
-        kind: Any = ray.remote(num_cpus=1, max_restarts=0)(Trainer)
-        actor = kind.remote(*self._given)
-        self._busy[actor.versions.remote()] = Duty(actor, None)
+    def _start_actor(self) -> None:
+        kind: Any = ray.remote(num_cpus=1, max_restarts=0)(ClientTrainer)
+        actor = kind.remote(*self._arguments)
+        self._tasks[actor.versions.remote()] = Task(actor, None)
 
-    def _assign(self, actor: Any, packed: Any, k: int, round: Round) -> None:
-        memory = self.memories.get(k)
-        known = None if memory is None else arrays(pack(memory))
-        self._busy[actor.train.remote(packed, k, known, round)] = Duty(actor, k)
-
-    def _next(self) -> tuple[Any, int | None, Any]:
-        """Who is done next, with whom, and what came of it: an answer, or how it was lost."""
-        training = any(duty.client is not None for duty in self._busy.values())
-        done, _ = ray.wait(list(self._busy), timeout=None if training else HIRE_SECONDS)
-        if not done:
+    def _count_failed_start(self, error: RayError) -> None:
+        self._failed_starts += 1
+        if self._failed_starts == MAX_LOSSES:
             raise Fault(
-                f"no Ray actor could start within {HIRE_SECONDS} seconds: others may use all "
-                f"{cpus()} CPUs of the cluster; the same command goes on from the last round"
-            )
-        actor, k = self._busy.pop(done[0])
-        try:
-            return actor, k, ray.get(done[0])
-        except RayError as error:
-            return actor, k, error
-
-    def _reply(self, k: int, answer: Arrays | tuple[str, str]) -> Reply:
-        if isinstance(answer, tuple):
-            raise as_error(*answer)
-        reply, self.memories[k] = unpack_answer(
-            tensors(answer), self._memory_kind, self.learner.f.layout
-        )
-        return reply
+                f"{MAX_LOSSES} Ray actors ended before they could train: {last_line(str(error))}; "
+                "fedadb, and the modules of your own algorithm or model, must be installed on "
+                "every machine of the cluster"
+            ) from error
 
 
-def _require_same(theirs: str) -> None:
+def _require_equal_versions(theirs: str) -> None:
     if theirs != versions():
         raise BadInput(
-            f"a machine of the Ray cluster has {theirs}, and here is {versions()}: results would "
-            "differ; install the same there"
+            f"a machine of the Ray cluster has {theirs}, and this one has {versions()}: results "
+            "would differ; install the same versions there"
         )
 
 
-def _lost(k: int | None, round: Round, error: RayError) -> Fault:
-    why = last_line(str(error))
-    if k is None:
-        return Fault(
-            f"{LOSSES} Ray actors ended before round {round.t} gave them a client: {why}; fedadb, "
-            "and the modules of an algorithm or a model of your own, must be installed on every "
-            "machine of the cluster"
-        )
-    return Fault(
-        f"client {k} in round {round.t}: {LOSSES} Ray actors were lost while they trained it: "
-        f"{why}; often there is too little memory, and fewer engine.workers need less; the same "
-        "command goes on from the last round"
-    )
-
-
-def _end(actor: Any) -> None:
-    with suppress(Exception):  # it has ended, or so has Ray
+def _kill(actor: Any) -> None:
+    with suppress(Exception):  # the actor, or Ray itself, may have ended
         ray.kill(actor)

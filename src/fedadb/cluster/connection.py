@@ -1,4 +1,4 @@
-"""Reaching a Ray cluster, or starting one on this machine, quietly and without endless waiting."""
+"""Connects to a Ray cluster, or starts Ray on this machine, quietly and within a time limit."""
 
 import logging
 import os
@@ -21,12 +21,12 @@ except ModuleNotFoundError as error:
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what it warns will be so one day
-    "RAY_worker_niceness": "0",  # of actors started here: else whatever runs beside them goes first
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default, to avoid a warning
+    "RAY_worker_niceness": "0",  # or actors would give way to every other process
 }
-REACH_SECONDS = 20  # for a cluster to answer
+CONNECT_SECONDS = 20  # for a cluster to answer
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-# Ray itself waits for many minutes where nothing answers, so a process that can be ended asks.
+# Where nothing answers, Ray itself waits for minutes. So a child process, which can be ended, tries.
 PROBE = f"""
 import sys, ray
 try:
@@ -38,9 +38,10 @@ except BaseException as error:
 
 @contextmanager
 def connected(address: str | None, cpus: int) -> Iterator[None]:
-    """The cluster at that address; none: Ray on this machine, with so many CPUs, until the end.
+    """Connect to the cluster at the address; None: start Ray on this machine, with `cpus` CPUs.
 
-    Where a program is connected already, that is what is used, and left as it is.
+    The connection ends with the block. If the program is already connected, that connection is
+    used and left open.
     """
     if ray.is_initialized():
         yield
@@ -53,10 +54,10 @@ def connected(address: str | None, cpus: int) -> Iterator[None]:
     on_term = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address or "local", **({} if address else here), **QUIET)
-    except Exception as error:  # of which Ray has many kinds
+    except Exception as error:  # Ray raises many kinds
         raise Fault(f"Ray could not be started: {last_line(str(error))}") from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, on_term)  # Ray's own prints a stack and aborts
+        signal.signal(signal.SIGTERM, on_term)  # Ray's own handler prints a stack and aborts
     try:
         yield
     finally:
@@ -66,25 +67,26 @@ def connected(address: str | None, cpus: int) -> Iterator[None]:
 def _require_reachable(address: str) -> None:
     probe = [sys.executable, "-c", PROBE, address]
     try:
-        subprocess.run(probe, check=True, capture_output=True, text=True, timeout=REACH_SECONDS)
+        subprocess.run(probe, check=True, capture_output=True, text=True, timeout=CONNECT_SECONDS)
         return
     except subprocess.TimeoutExpired:
-        why = f"nothing answered as Ray does within {REACH_SECONDS} seconds"
+        why = f"no Ray cluster answered within {CONNECT_SECONDS} seconds"
     except subprocess.CalledProcessError as error:
         why = last_line(error.stderr)
     raise BadInput(
-        f"engine.address = {address!r}: cannot be reached: {why}; it is 'auto' on a machine of the "
-        "cluster and such as 'ray://head:10001' elsewhere; leave it out for Ray on this machine"
+        f"engine.address = {address!r}: cannot be reached: {why}; on a machine of the cluster the "
+        "address is 'auto', elsewhere it looks like 'ray://head:10001'; without one, Ray starts on "
+        "this machine"
     )
 
 
 def cpus() -> int:
-    """Of the whole cluster, taken or not."""
+    """The number of CPUs of the whole cluster, used or not."""
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return int(resources.get("CPU", 1))
 
 
 def last_line(text: str) -> str:
-    """Where Ray says why, after all that led to it."""
-    lines = text.strip().splitlines() or ["it does not say why"]
+    """The last line of a message of Ray's: it states the cause."""
+    lines = text.strip().splitlines() or ["no reason given"]
     return lines[-1].strip()[:200].rstrip(".")

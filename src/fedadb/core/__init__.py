@@ -1,1 +1,1 @@
-"""The mathematics every method shares. Imports torch, and nothing of the rest of fedadb."""
+"""The mathematics that every method shares. Imports nothing else of fedadb."""

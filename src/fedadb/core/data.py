@@ -14,46 +14,73 @@ from fedadb.core.transform import AsIs, Transform
 
 
 class Batch(NamedTuple):
+    """A mini-batch as the model sees it: inputs and labels."""
+
     x: Tensor
     y: Tensor
 
 
 class Examples(NamedTuple):
-    """Inputs and labels as they lie in memory: once, whatever the number of clients."""
+    """Inputs and labels in memory, shared by all clients.
 
-    x: Tensor  # images: uint8, N × channels × height × width; anything, if taken AsIs
-    y: Tensor  # int64, N
+    Images are uint8 of shape N × channels × height × width; with `AsIs`, x is any tensor whose
+    first dimension is N. Labels are int64.
+    """
+
+    x: Tensor
+    y: Tensor
 
     def to(self, device: torch.device) -> "Examples":
         return Examples(self.x.to(device), self.y.to(device))
 
     def rows(self, which: Tensor | slice) -> "Examples":
+        """The selected rows."""
         return Examples(self.x[which], self.y[which])
 
 
-class Domains(NamedTuple):
-    """Where each row comes from, in data of several origins."""
+class DomainLabels(NamedTuple):
+    """For data from several domains (PACS: photos, paintings, …): the domain of each row."""
 
     names: tuple[str, ...]
-    train: Tensor  # int64, a number for each training row
+    train: Tensor  # int64, one index into `names` per training row
     test: Tensor
 
 
+@dataclass(frozen=True)
+class DataSpec:
+    """What a model needs to know of its data: class names, input shape, preprocessing."""
+
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]  # of one input: channels, height, width
+    transform: Transform
+
+
 class Splits(NamedTuple):
+    """A dataset: training rows, test rows, class names and preprocessing."""
+
     train: Examples
     test: Examples
-    classes: tuple[str, ...]  # the name of each class
+    classes: tuple[str, ...]
     transform: Transform
-    domains: Domains | None = None
+    domains: DomainLabels | None = None
+
+    @property
+    def spec(self) -> DataSpec:
+        return DataSpec(self.classes, tuple(self.test.x.shape[1:]), self.transform)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of one client in examples that all clients share."""
+    """One client's rows of the examples that all clients share.
+
+    ```python
+    shard = fedadb.Shard(examples, rows=torch.tensor([0, 4, 7]), classes=10, transform=transform)
+    ```
+    """
 
     examples: Examples
     rows: Tensor
-    classes: int
+    classes: int  # of the whole federation, not only of this client
     transform: Transform | AsIs
 
     def __len__(self) -> int:
@@ -65,37 +92,46 @@ class Shard:
 
     @cached_property
     def counts(self) -> Tensor:
-        """n_{k,c}: how many rows of each class."""
+        """n_{k,c}: the number of rows of each class."""
         return torch.bincount(self.labels, minlength=self.classes)
 
     def batch(self, which: Tensor, rng: Generator) -> Batch:
         """The rows at these positions of the shard, augmented."""
         rows = self.rows[which]
-        return Batch(self.transform.augmented(self.examples.x[rows], rng), self.examples.y[rows])
+        return Batch(self.transform.augment(self.examples.x[rows], rng), self.examples.y[rows])
 
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What a client does in its round: epochs of mini-batch SGD."""
+    """How a client trains in one round: epochs of mini-batch SGD.
+
+    ```python
+    plan = fedadb.LocalPlan(epochs=1, batch_size=32, lr=0.05)
+    ```
+    """
 
     epochs: Annotated[int, Ge(1)] = 5
     batch_size: Annotated[int, Ge(1), Le(1_000_000)] = 128
-    lr: Annotated[float, Gt(0)] = 0.01
-    lr_decay: Annotated[float, Gt(0), Le(1)] = 0.99  # after each round
+    lr: Annotated[float, Gt(0)] = 0.01  # of the first round
+    lr_decay: Annotated[float, Gt(0), Le(1)] = 0.99  # factor per round
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     weight_decay: Annotated[float, Ge(0)] = 1e-5
 
+    def lr_factor(self, t: int) -> float:
+        """The learning rate of round t = 1, 2, … divided by that of round 1."""
+        return self.lr_decay ** (t - 1)
+
     def lr_at(self, t: int) -> float:
         """The learning rate of round t = 1, 2, …"""
-        return self.lr * self.lr_decay ** (t - 1)
+        return self.lr * self.lr_factor(t)
 
     def sizes(self, rows: int) -> list[int]:
-        """How large each batch of a round is."""
+        """The size of each batch of a round, for a client with that many rows."""
         full, rest = divmod(rows, self.batch_size)
         return ([self.batch_size] * full + [rest] * (rest > 0)) * self.epochs
 
     def batches(self, data: Shard, rng: Stream) -> Iterator[Batch]:
-        """Shuffled epochs; the last batch of an epoch holds what is left."""
+        """Shuffled epochs; the last batch of an epoch holds the remaining rows."""
         generator = rng.at("local").generator()
         for _ in range(self.epochs):
             order = torch.randperm(len(data), generator=generator)

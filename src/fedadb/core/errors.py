@@ -1,9 +1,15 @@
-"""The two ways in which a run can fail that are not a bug."""
+"""The two kinds of failure that are not bugs."""
 
 
 class BadInput(ValueError):
-    """What was asked for cannot be done as it stands; the message says what to change."""
+    """The request cannot be carried out as given; the message says what to change.
+
+    The command line prints the message and exits with code 2.
+    """
 
 
 class Fault(RuntimeError):
-    """What was asked for is fine, but the world is not: a damaged file, a diverging run."""
+    """The request is valid, but something failed: a damaged file, a full disk, divergence.
+
+    The command line prints the message and exits with code 1.
+    """

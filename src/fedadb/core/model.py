@@ -1,4 +1,4 @@
-"""f(w, x): a model as a pure function of its weights."""
+"""f(w, x): models as pure functions of weights and inputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from fedadb.core.vector import Layout, Vector, stacking
 
 
 class Domain(NamedTuple):
-    """X: the shape of an input, and the box of its valid values after normalisation."""
+    """X: the shape of one input, and the bounds of its values after normalisation.
+
+    `low` and `high` broadcast against an input, so they are scalars or one value per channel.
+    """
 
     shape: tuple[int, ...]
     low: Tensor
@@ -27,13 +30,13 @@ class Domain(NamedTuple):
         """Π_X: the nearest valid input."""
         return torch.clamp(x, self.low.to(x.device), self.high.to(x.device))
 
-    def to_bytes(self, x: Tensor) -> Tensor:
-        """Each value as the nearest of the 256 in its box."""
+    def quantise(self, x: Tensor) -> Tensor:
+        """Each value as one byte: the nearest of 256 levels between low and high."""
         low, high = self.low.to(x.device), self.high.to(x.device)
         return (255 * (x - low) / (high - low)).round().to(torch.uint8)
 
-    def from_bytes(self, x: Tensor) -> Tensor:
-        """What `to_bytes` made; other inputs as they are."""
+    def dequantise(self, x: Tensor) -> Tensor:
+        """Undo `quantise`; an input that is not uint8 is returned unchanged."""
         if x.dtype != torch.uint8:
             return x
         low, high = self.low.to(x.device), self.high.to(x.device)
@@ -41,16 +44,19 @@ class Domain(NamedTuple):
 
     @staticmethod
     def unbounded(shape: tuple[int, ...]) -> "Domain":
+        """Inputs of that shape with any values."""
         return Domain(shape, torch.tensor(-torch.inf), torch.tensor(torch.inf))
 
 
 class Output(NamedTuple):
+    """The features φ(x), and the logits of one head on them."""
+
     features: Tensor
     logits: Tensor
 
 
 class Classifier(nn.Module):
-    """A body φ that makes features, and one or more heads ψ on them."""
+    """A body φ that computes features, and one or more heads ψ on top of them."""
 
     def __init__(self, body: nn.Module, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -64,16 +70,22 @@ class Classifier(nn.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier with its weights left out: `f(w, x)`.
+    """A classifier as a function `f(w, x)` of its weights and inputs.
 
-    It must compute the same for the same weights and inputs, so it holds no running statistics
-    and draws no random numbers. Parameters that do not require gradients are constants of f.
+    Equal weights and inputs must give equal outputs, so the module may hold no running statistics
+    and draw no random numbers. Parameters that do not require gradients are constants of f.
+    `fedadb.assemble` makes a Model of a body and an algorithm's heads.
+
+    ```python
+    output = f(f.weights(), x)
+    output.features, output.logits
+    ```
     """
 
     module: Classifier
     domain: Domain
     classes: int
-    # bfloat16: convolutions and products in it, on float32 weights and with float32 sums.
+    # bfloat16: convolutions and products in bfloat16, weights and sums in float32.
     precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
@@ -84,9 +96,7 @@ class Model:
                     "use track_running_stats=False, or GroupNorm"
                 )
             if isinstance(part, _DropoutNd) and part.p > 0:
-                raise BadInput(
-                    f"{name} is dropout, which is not a function of its input: remove it"
-                )
+                raise BadInput(f"{name} is dropout, whose output is random: remove it")
         if not self._trained():
             raise BadInput("the model has no weights to train")
 
@@ -99,7 +109,7 @@ class Model:
 
     @cached_property
     def head(self) -> str:
-        """The head that is meant when none is named: the first."""
+        """The default head: the first one."""
         return next(iter(self.module.heads))
 
     @cached_property
@@ -112,13 +122,13 @@ class Model:
         return Vector.of(self._trained())
 
     def constants(self) -> dict[str, Tensor]:
-        """What the module holds beside its weights, by name."""
+        """Buffers and frozen parameters by name."""
         everything = [*self.module.named_parameters(), *self.module.named_buffers()]
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
         if x.ndim == 4 and not stacking():
-            # The layout in which convolution and pooling are quickest.
+            # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
         if self.precision == "float32":
             output: Output = functional_call(self.module, w.views(), (x, head or self.head))
@@ -135,13 +145,25 @@ def assemble(
     classes: int,
     rng: Stream,
 ) -> Model:
-    """A body and an algorithm's heads as one model; how many features there are is tried out."""
+    """Make a model of a body and an algorithm's heads.
+
+    Args:
+        body: Maps a batch of inputs to a batch of feature vectors.
+        heads: The algorithm's `heads`; called with the number of features and of classes.
+        domain: Shape and bounds of the inputs.
+        classes: The number of classes.
+        rng: Draws the heads' initial weights.
+
+    ```python
+    f = fedadb.assemble(body, algorithm.heads, fedadb.Domain.unbounded((10,)), 4, rng)
+    ```
+    """
     with torch.no_grad():
         features = body(torch.zeros(2, *domain.shape))
     if features.ndim != 2:
         raise BadInput(
-            f"the body makes features of shape {tuple(features.shape)} for a batch of 2; "
-            "they must be one row an image: flatten them"
+            f"the body's output has shape {tuple(features.shape)} for a batch of 2; "
+            "it must be one row per input: flatten them"
         )
     with rng.at("heads").seeded():
         return Model(Classifier(body, heads(features.shape[1], classes)), domain, classes)

@@ -1,8 +1,8 @@
-"""The only serialisation in the package: a tree of tensors as a flat dictionary, and back.
+"""The only serialisation in the package: trees of tensors to flat dictionaries, and back.
 
-A tree is a NamedTuple of Vectors, Tensors, mappings of names to Tensors, and NamedTuples. `pack`
-names each tensor by its path, `w/body.0.weight`; `unpack` reads the NamedTuple's annotations as
-the schema. What travels is tensors and their names: nothing that can be run.
+A tree is a NamedTuple of Vectors, Tensors, mappings from names to Tensors, and NamedTuples. `pack`
+names each tensor by its path, such as `w/body.0.weight`; `unpack` takes the NamedTuple's
+annotations as the schema. A packed tree holds names and tensors only, never code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ Tree = TypeVar("Tree")
 
 
 def pack(tree: Any, under: str = "") -> dict[str, Tensor]:
-    """The tree's tensors by path; they share memory with the tree."""
+    """The tree's tensors by path, below the path `under`; they share memory with the tree."""
     return dict(_walk(tree, under))
 
 
@@ -39,16 +39,16 @@ def _walk(tree: Any, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def size(tree: Any) -> int:
-    """How many bytes its tensors have."""
+    """The number of bytes of its tensors."""
     return sum(tensor.nbytes for _, tensor in _walk(tree, ""))
 
 
 def unpack(kind: type[Tree], tensors: Mapping[str, Tensor], layout: Layout) -> Tree:
-    """The tree of that kind; its Vectors have that layout, whatever order the tensors come in."""
+    """Rebuild a tree of that kind, whose Vectors have that layout, from its tensors by path."""
     left = dict(tensors)
     tree = _build(kind, "", left, layout)
     if left:
-        raise Fault(f"{kind.__name__} has no place for {_some(left)}")
+        raise Fault(f"{kind.__name__} has no field for {_some(left)}")
     return cast(Tree, tree)
 
 
@@ -77,7 +77,7 @@ def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any
 
 def _take(left: dict[str, Tensor], path: str) -> Tensor:
     if path not in left:
-        raise Fault(f"{path} is missing; there is {_some(left)}")
+        raise Fault(f"{path} is missing; found {_some(left)}")
     return left.pop(path)
 
 

@@ -1,4 +1,4 @@
-"""Randomness by address: equal addresses give equal numbers, whoever draws them and when."""
+"""Random numbers by address: equal addresses give equal numbers, in any order of execution."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,31 +11,38 @@ import torch
 
 @dataclass(frozen=True)
 class Stream:
-    """An address in the space of randomness, such as (seed, "client", round, client).
+    """The address of a random stream, such as (seed, "client", round, client).
 
-    Nothing is consumed: a stream can be asked for its generator any number of times and gives
-    one in the same state each time. Numbers are always drawn on the CPU, so that a device does
-    not change them.
+    A Stream has no state: each call of `generator` returns a new generator in the same initial
+    state. Numbers are always drawn on the CPU, so they do not depend on the device.
+
+    ```python
+    rng = fedadb.Stream(seed=0).at("client", 3, 17)
+    torch.randn(2, generator=rng.generator())
+    ```
     """
 
     seed: int
     path: tuple[str | int, ...] = ()
 
     def at(self, *parts: str | int) -> "Stream":
-        # Whole numbers of numpy are the same address as Python's.
+        """The stream at an address below this one."""
+        # An integer of NumPy's is the same address as one of Python's.
         return Stream(
             self.seed, self.path + tuple(p if isinstance(p, str) else int(p) for p in parts)
         )
 
     def generator(self) -> torch.Generator:
+        """A torch generator in the stream's initial state."""
         return torch.Generator().manual_seed(self._key())
 
     def numpy(self) -> np.random.Generator:
+        """A NumPy generator in the stream's initial state."""
         return np.random.default_rng(self._key())
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
-        """For code that draws from torch's global generator, which is left as it was."""
+        """Seed torch's global generator within the block, and restore it afterwards."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._key())
             yield

@@ -1,4 +1,4 @@
-"""What a model sees of an image: scaling, and the random changes made in training."""
+"""From stored images to model inputs: normalisation, and augmentation in training."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,19 +12,19 @@ from fedadb.core.model import Domain
 
 @dataclass(frozen=True)
 class Transform:
-    """How uint8 images become inputs: (x/255 − mean) / std, and the augmentation in training.
+    """Normalises uint8 images to (x/255 − mean) / std, and augments them in training.
 
-    Augmentation happens in this order: a zoom, a crop after padding, a horizontal flip,
-    normalisation, a square cut out (which then has the value of the mean).
+    Augmentation applies, in this order: a random zoom, a random crop after padding, a random
+    horizontal flip, normalisation, and cutout (whose square then has the value of the mean).
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    zoom: float = 1.0  # the smallest share of an image's area that a random zoom shows
-    pad: int = 0  # pixels added on each side before a random crop of the old size
+    zoom: float = 1.0  # smallest share of the image's area that a random zoom shows; 1: no zoom
+    pad: int = 0  # pixels added on each side before a random crop to the original size
     pad_mode: str = "constant"  # "constant" pads with black, "reflect" mirrors the border
     flip: bool = False
-    cutout: int = 0  # side of the square that is cut out
+    cutout: int = 0  # side of the square; 0: no cutout
 
     @cached_property
     def _scale(self) -> Tensor:
@@ -35,51 +35,51 @@ class Transform:
         return (-torch.tensor(self.mean) / torch.tensor(self.std)).view(-1, 1, 1)
 
     def domain(self, shape: tuple[int, ...]) -> Domain:
-        """The normalised images whose pixels lie in [0, 1]."""
+        """The normalised images of that shape whose pixels lie in [0, 1]."""
         return Domain(shape, self._shift, 255 * self._scale + self._shift)
 
-    def plain(self, images: Tensor) -> Tensor:
-        """For evaluation: normalised, nothing else."""
+    def normalise(self, images: Tensor) -> Tensor:
+        """Normalise only, as for evaluation."""
         scale, shift = self._scale.to(images.device), self._shift.to(images.device)
         return torch.addcmul(shift, images.float(), scale)
 
-    def augmented(self, images: Tensor, rng: Generator) -> Tensor:
-        """For training."""
+    def augment(self, images: Tensor, rng: Generator) -> Tensor:
+        """Augment and normalise, as for training."""
         if self.zoom < 1:
             images = zoom_in(images, self.zoom, rng)
         if self.pad:
             images = crop(images, self.pad, self.pad_mode, rng)
         if self.flip:
             images = flip(images, rng)
-        x = self.plain(images)
+        x = self.normalise(images)
         return cut_out(x, self.cutout, rng) if self.cutout else x
 
 
 @dataclass(frozen=True)
 class AsIs:
-    """Tensors that are the model's inputs already."""
+    """For tensors that already are the model's inputs: no normalisation, no augmentation."""
 
-    def plain(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor) -> Tensor:
         return x
 
-    def augmented(self, x: Tensor, rng: Generator) -> Tensor:
+    def augment(self, x: Tensor, rng: Generator) -> Tensor:
         return x
 
 
 def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:
-    """A random window of each image, stretched to the old size.
+    """A random window of each image, stretched to the original size.
 
-    It has at least the `smallest` share of the area, and sides of a ratio between 3:4 and 4:3, but
-    for windows that would be longer than the image: those end where it does.
+    The window has at least the `smallest` share of the area and an aspect ratio between 3:4 and
+    4:3; a side that would exceed the image is cut to its length.
     """
     area, ratio, x, y = torch.rand(4, len(images), generator=rng).to(images.device)
     area = smallest + (1 - smallest) * area
     ratio = (4 / 3) ** (2 * ratio - 1)
     width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-    # From the square [−1, 1]² to the window in it: scaled, and moved within what is left.
-    nothing = torch.zeros_like(width)
-    across = torch.stack([width, nothing, (2 * x - 1) * (1 - width)], dim=1)
-    down = torch.stack([nothing, height, (2 * y - 1) * (1 - height)], dim=1)
+    # An affine map from the square [−1, 1]² to the window: scale, then shift within the image.
+    zero = torch.zeros_like(width)
+    across = torch.stack([width, zero, (2 * x - 1) * (1 - width)], dim=1)
+    down = torch.stack([zero, height, (2 * y - 1) * (1 - height)], dim=1)
     grid = F.affine_grid(
         torch.stack([across, down], dim=1), list(images.shape), align_corners=False
     )
@@ -87,9 +87,9 @@ def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:
 
 
 def crop(images: Tensor, pad: int, mode: str, rng: Generator) -> Tensor:
-    """A random window of the old size out of each padded image."""
+    """A random window of the original size from each padded image."""
     n, _, height, width = images.shape
-    if mode == "reflect":  # which exists for floating point only; bytes are exact in it
+    if mode == "reflect":  # torch has it for floats only, in which bytes are exact
         padded = F.pad(images.float(), [pad] * 4, mode=mode).to(images.dtype)
     else:
         padded = F.pad(images, [pad] * 4)
@@ -99,13 +99,13 @@ def crop(images: Tensor, pad: int, mode: str, rng: Generator) -> Tensor:
 
 
 def flip(images: Tensor, rng: Generator) -> Tensor:
-    """Half of the images, mirrored left to right."""
+    """Mirror each image left to right with probability ½."""
     chosen = (torch.rand(len(images), generator=rng) < 0.5).to(images.device)
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
 
 
 def cut_out(x: Tensor, side: int, rng: Generator) -> Tensor:
-    """Zero in a square whose centre is any pixel; what falls outside of the image is lost."""
+    """Set a square to zero; its centre is a random pixel, so it may extend beyond the image."""
     n, _, height, width = x.shape
     y0 = torch.randint(height, (n, 1), generator=rng).to(x.device) - side // 2
     x0 = torch.randint(width, (n, 1), generator=rng).to(x.device) - side // 2

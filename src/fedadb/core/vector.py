@@ -1,4 +1,4 @@
-"""Weights as one flat tensor, so that equations on them stay equations."""
+"""Weights as one flat tensor, so that code reads like the equations."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from torch.utils._pytree import register_pytree_node
 
 @dataclass(frozen=True)
 class Layout:
-    """Which named tensors lie in a flat one, in which order."""
+    """The names and shapes of the tensors in a flat one, in their order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -40,10 +40,16 @@ class Layout:
 
 
 class Vector:
-    """A point in parameter space: one contiguous tensor and the layout of its named parts.
+    """A point in parameter space: one contiguous tensor, and the layout of its named parts.
 
-    Vectors add, subtract, multiply and divide element by element, and scale by numbers; `u @ v` is
-    the inner product. A Vector is a pytree node: `torch.func.vmap` and `grad` work through it.
+    Arithmetic is element by element; `u @ v` is the inner product, `v.norm()` the Euclidean norm,
+    and `v["body.0.weight"]` a view of one part. A Vector is a pytree node, so `torch.func.vmap`
+    and `torch.func.grad` work on functions of Vectors.
+
+    ```python
+    drift = w - ctx.sent.w
+    penalty = mu / 2 * (drift @ drift)
+    ```
     """
 
     __slots__ = ("flat", "layout")
@@ -54,7 +60,7 @@ class Vector:
 
     @staticmethod
     def of(tensors: Mapping[str, Tensor]) -> "Vector":
-        """The tensors, copied one after the other."""
+        """Copy the tensors into one Vector."""
         flat = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
         return Vector(flat, Layout.of(tensors))
 
@@ -62,13 +68,13 @@ class Vector:
         return Vector(flat, self.layout)
 
     def _other(self, other: Any) -> Any:
-        """The right-hand side of an operation, as something torch can broadcast."""
+        """The right-hand side of an operation as torch needs it, checked for its layout."""
         if not isinstance(other, Vector):
             return other
         if other.layout is not self.layout and other.layout != self.layout:
             raise ValueError(
-                "the two vectors belong to different models: "
-                f"{len(self.layout.names)} parts against {len(other.layout.names)}"
+                "the two Vectors belong to different models: "
+                f"{len(self.layout.names)} parts and {len(other.layout.names)}"
             )
         return other.flat
 
@@ -107,7 +113,7 @@ class Vector:
         return self._with(self.flat.clone())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Vector":
-        """Each named tensor through a function that keeps its shape."""
+        """Apply a function that keeps shapes to each named tensor."""
         parts = [function(t).reshape(-1) for t in self.views().values()]
         return self._with(torch.cat(parts))
 
@@ -116,7 +122,7 @@ class Vector:
         return self.flat.narrow(0, offset, size).view(shape)
 
     def views(self) -> dict[str, Tensor]:
-        """All named tensors; one split, so that one concatenation undoes it in the backward."""
+        """All named tensors as views; made by one split, whose backward is one concatenation."""
         parts = torch.split(self.flat, self.layout.sizes)
         return {
             name: part.view(shape)
@@ -135,7 +141,7 @@ register_pytree_node(
 
 
 def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
-    """Σ a_i v_i, summed in the order given."""
+    """Σ a_i v_i, summed in the given order."""
     terms = zip(weights, vectors, strict=True)
     a, v = next(terms)
     total = a * v
@@ -145,18 +151,18 @@ def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
 
 
 def clip(v: Vector, longest: float) -> Vector:
-    """The vector, shortened to that norm if it is longer."""
+    """The vector, scaled down to that norm if it is longer."""
     return v * (longest / (v.norm() + 1e-6)).clamp(max=1)
 
 
 def stacking() -> bool:
-    """Whether this is inside of `torch.vmap`, several clients being computed as one."""
+    """Whether this code runs inside `torch.vmap`."""
     return torch._C._functorch.maybe_current_level() is not None
 
 
 def gradient(function: Callable[[Vector], Tensor], w: Vector) -> Vector:
-    """∇ function at w; a Vector of its own, that the caller may change."""
-    if stacking():  # where torch.autograd does not reach; elsewhere it is the quicker one
+    """∇ function at w: a new Vector that the caller may modify."""
+    if stacking():  # torch.autograd does not work inside vmap; elsewhere it is faster
         inner: Vector = torch.func.grad(function)(w)
         return inner
     at = w.flat.detach().requires_grad_()

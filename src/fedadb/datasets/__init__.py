@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.core.track import Track, unseen
+from fedadb.progress import Progress, no_progress
 from fedadb.datasets import cifar, cinic, digits, medmnist, mnist, own, pacs, svhn
 from fedadb.datasets.source import Source
 
@@ -19,15 +19,20 @@ SOURCES: dict[str, Source] = {
     **medmnist.SOURCES,
 }
 DATASETS: tuple[str, ...] = ("digits", *SOURCES)
-OWN: dict[str, Callable[[Path, Track], Splits]] = {"npz": own.load_npz, "folder": own.load_folder}
+OWN: dict[str, Callable[[Path, Progress], Splits]] = {
+    "npz": own.load_npz,
+    "folder": own.load_folder,
+}
 
 
-def load(name: str, track: Track = unseen) -> Splits:
+def load(name: str, progress: Progress = no_progress) -> Splits:
     """A dataset by its name, or one's own by `npz:PATH` or `folder:PATH`."""
     if name == "digits":
         return digits.load()
     kind, _, path = name.partition(":")
-    return OWN[kind](Path(path).expanduser(), track) if path else SOURCES[name].load(name, track)
+    return (
+        OWN[kind](Path(path).expanduser(), progress) if path else SOURCES[name].load(name, progress)
+    )
 
 
 def present(name: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check, concatenate
 from fedadb.datasets.source import Download, Source
@@ -21,7 +21,7 @@ NAMES = (
 PIXELS = 3 * 32 * 32
 
 
-def read_10(folder: Path, track: Track) -> Splits:
+def read_10(folder: Path, progress: Progress) -> Splits:
     train = concatenate([_records(folder / f"data_batch_{i}.bin", 1) for i in range(1, 6)])
     test = _records(folder / "test_batch.bin", 1)
     check(folder, [train, test], len(NAMES))
@@ -29,7 +29,7 @@ def read_10(folder: Path, track: Track) -> Splits:
     return Splits(train, test, NAMES, Transform(mean, std, pad=4, flip=True, cutout=16))
 
 
-def read_100(folder: Path, track: Track) -> Splits:
+def read_100(folder: Path, progress: Progress) -> Splits:
     train, test = (_records(folder / f"{part}.bin", 2) for part in ("train", "test"))
     check(folder, [train, test], 100)
     path = folder / "fine_label_names.txt"

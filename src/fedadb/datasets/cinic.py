@@ -5,7 +5,7 @@
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets.cifar import NAMES
 from fedadb.datasets.decode import Look
@@ -13,9 +13,9 @@ from fedadb.datasets.folders import decoded, labelled
 from fedadb.datasets.source import Download, Source
 
 
-def read(folder: Path, track: Track) -> Splits:
+def read(folder: Path, progress: Progress) -> Splits:
     parts = [labelled(folder / part, NAMES) for part in ("train", "test")]
-    train, test = decoded(folder, parts, Look(32, 32, "RGB"), track)
+    train, test = decoded(folder, parts, Look(32, 32, "RGB"), progress)
     mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
     return Splits(train, test, NAMES, Transform(mean, std, pad=4, pad_mode="reflect", flip=True))
 

@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.datasets.source import cache
 
 SMALLEST = 28  # what the smallest model takes
@@ -42,7 +42,7 @@ class Look(NamedTuple):
         return 1 if self.mode == "L" else 3, self.height, self.width
 
 
-def decode(root: Path, files: Sequence[Path], look: Look | None, track: Track) -> Tensor:
+def decode(root: Path, files: Sequence[Path], look: Look | None, progress: Progress) -> Tensor:
     """The images as uint8, N × channels × height × width, mapped from a file of the user's cache.
 
     That file is made anew whenever a name, a size or a time of the files below the root has
@@ -53,22 +53,22 @@ def decode(root: Path, files: Sequence[Path], look: Look | None, track: Track) -
     path = kept / f"{prefix}-{_fingerprint(root, files, look)}.npy"
     with suppress(OSError, ValueError, EOFError):  # not there, or damaged
         return _mapped(path)
-    look = look or common_look(files, track)
+    look = look or common_look(files, progress)
     try:
         kept.mkdir(parents=True, exist_ok=True)
         # A name of its own: another process may be decoding the same folder.
         file = tempfile.NamedTemporaryFile(dir=kept, prefix=f".{prefix}-", delete=False)  # noqa: SIM115
     except OSError:
-        return torch.from_numpy(np.concatenate(list(_blocks(files, look, track))))
+        return torch.from_numpy(np.concatenate(list(_blocks(files, look, progress))))
     partial = Path(file.name)
     try:
         with file:
             file.write(_header((len(files), *look.shape)))
-            for block in _blocks(files, look, track):
+            for block in _blocks(files, look, progress):
                 file.write(block.tobytes())
         partial.replace(path)
     except OSError:
-        return torch.from_numpy(np.concatenate(list(_blocks(files, look, track))))
+        return torch.from_numpy(np.concatenate(list(_blocks(files, look, progress))))
     finally:
         partial.unlink(missing_ok=True)
     for old in kept.glob(f"{prefix}-*"):
@@ -81,12 +81,12 @@ def _mapped(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
-def common_look(files: Sequence[Path], track: Track) -> Look:
+def common_look(files: Sequence[Path], progress: Progress) -> Look:
     """The most common size among the images, at least the smallest; in colour if any is."""
     sizes: Counter[tuple[int, int]] = Counter()
     modes = set()
     highest = 0  # of 16-bit grey
-    with track("looking at images", len(files), "images") as advance:
+    with progress("looking at images", len(files), "images") as advance:
         for path in files:
             with opened(path) as image:
                 sizes[image.size] += 1
@@ -118,7 +118,7 @@ def _header(shape: tuple[int, ...]) -> bytes:
     return header.getvalue()
 
 
-def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray[np.uint8]]:
+def _blocks(files: Sequence[Path], look: Look, progress: Progress) -> Iterator[NDArray[np.uint8]]:
     """The images in their order, some at a time, decoded by a thread a core."""
     groups = [files[i : i + AT_ONCE] for i in range(0, len(files), AT_ONCE)]
 
@@ -127,7 +127,7 @@ def _blocks(files: Sequence[Path], look: Look, track: Track) -> Iterator[NDArray
 
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
-        track("decoding images", len(files), "images") as advance,
+        progress("decoding images", len(files), "images") as advance,
     ):
         try:
             for block in pool.map(block_of, groups):

@@ -15,8 +15,8 @@ import requests
 import urllib3.exceptions
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import owned, write_whole
-from fedadb.core.track import Track
+from fedadb.storage.files import locked, write_atomically
+from fedadb.progress import Progress
 from fedadb.datasets.source import Download, Source, directory
 from fedadb.datasets.unpack import find, unpack
 from fedadb.datasets.verify import Origin, origin_file, require_images, tree_digest
@@ -26,7 +26,7 @@ PATIENCE = (10, 60)  # seconds for a connection, and between two pieces of an an
 SERVED = (requests.RequestException, urllib3.exceptions.HTTPError, ValueError)
 
 
-def fetch(source: Source, track: Track) -> Path:
+def fetch(source: Source, progress: Progress) -> Path:
     """Download, verify, unpack and put into place.
 
     All happens in a folder of its own beside the data, where an interrupted fetch is gone on
@@ -36,17 +36,17 @@ def fetch(source: Source, track: Track) -> Path:
     try:
         source.place.parent.mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)
-        with owned(work):
+        with locked(work):
             _require_space(source, work)
-            urls = [_download(d, work / "files", track) for d in source.downloads]
+            urls = [_download(d, work / "files", progress) for d in source.downloads]
             try:
-                whole = _assembled(source, work, track)
+                whole = _assembled(source, work, progress)
             except (BadInput, Fault):
                 shutil.rmtree(work)  # a later call has no use for such files
                 raise
-            origin = Origin(urls, tree_digest(whole, track) if source.marker else None)
+            origin = Origin(urls, tree_digest(whole, progress) if source.marker else None)
             _replace(source.place, whole, aside=work / "old")
-            write_whole(origin_file(source), json.dumps(origin._asdict()).encode())
+            write_atomically(origin_file(source), json.dumps(origin._asdict()).encode())
             shutil.rmtree(work)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -68,7 +68,7 @@ def _require_space(source: Source, work: Path) -> None:
         )
 
 
-def _download(download: Download, folder: Path, track: Track) -> str:
+def _download(download: Download, folder: Path, progress: Progress) -> str:
     """Bring the file into the folder from the first address that has it; that address."""
     pooch.get_logger().setLevel(logging.ERROR)
     part = folder / f"{download.name}.part"
@@ -80,7 +80,7 @@ def _download(download: Download, folder: Path, track: Track) -> str:
                 None if download.md5 is None else f"md5:{download.md5}",
                 download.name,
                 folder,
-                downloader=partial(_stream, part=part, size=download.size, track=track),
+                downloader=partial(_stream, part=part, size=download.size, progress=progress),
             )
         except SERVED as error:
             faults.append(f"{url}: {_reason(error)}")
@@ -94,7 +94,7 @@ def _download(download: Download, folder: Path, track: Track) -> str:
 
 
 def _stream(
-    url: str, output_file: str, _: pooch.Pooch, *, part: Path, size: int, track: Track
+    url: str, output_file: str, _: pooch.Pooch, *, part: Path, size: int, progress: Progress
 ) -> None:
     """What pooch calls to download: from where the part ends, if the server can."""
     have = part.stat().st_size if part.exists() else 0
@@ -107,7 +107,7 @@ def _stream(
             resumed = reply.status_code == requests.codes.partial_content
             with (
                 part.open("ab" if resumed else "wb") as file,
-                track(f"fetching {part.stem}", size, "bytes") as advance,
+                progress(f"fetching {part.stem}", size, "bytes") as advance,
             ):
                 advance(have if resumed else 0)
                 _copy(reply, file, advance, limit=2 * size + BLOCK)
@@ -144,13 +144,13 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _assembled(source: Source, work: Path, track: Track) -> Path:
+def _assembled(source: Source, work: Path, progress: Progress) -> Path:
     """The dataset as it will lie on disk: a file, a folder of files, or an archive's folder."""
     files, whole = work / "files", work / "whole"
     shutil.rmtree(whole, ignore_errors=True)  # half of it, from an interrupted call
     if source.marker is not None:
         (archive,) = source.downloads
-        unpack(files / archive.name, whole, source.unpacked, track)
+        unpack(files / archive.name, whole, source.unpacked, progress)
         folder = find(whole, source.marker)
         if archive.md5 is None:
             require_images(source, folder)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.datasets.decode import Look, decode
 
 
@@ -33,10 +33,10 @@ def labelled(folder: Path, names: Sequence[str]) -> Labelled:
 
 
 def decoded(
-    root: Path, parts: Sequence[Labelled], look: Look | None, track: Track
+    root: Path, parts: Sequence[Labelled], look: Look | None, progress: Progress
 ) -> list[Examples]:
     """The images of each part; all lie in one array, one part after the other."""
-    pixels = decode(root, [path for files, _ in parts for path in files], look, track)
+    pixels = decode(root, [path for files, _ in parts for path in files], look, progress)
     sizes = [len(files) for files, _ in parts]
     return [Examples(x, y) for x, (_, y) in zip(torch.split(pixels, sizes), parts, strict=True)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedadb.core.data import Splits
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets import arrays
 from fedadb.datasets.source import Download, Source
@@ -76,7 +76,7 @@ SETS = {
 }  # fmt: skip
 
 
-def read(names: tuple[str, ...], path: Path, track: Track) -> Splits:
+def read(names: tuple[str, ...], path: Path, progress: Progress) -> Splits:
     """Training and validation images together train, as in the code the paper follows."""
     stored = arrays.read(path)
     train, val, test = parts = [

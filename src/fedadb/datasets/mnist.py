@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check
 from fedadb.datasets.source import Download, Source
@@ -22,7 +22,9 @@ CLOTHES = (
 )  # fmt: skip
 
 
-def read(names: tuple[str, ...], mean: float, std: float, folder: Path, track: Track) -> Splits:
+def read(
+    names: tuple[str, ...], mean: float, std: float, folder: Path, progress: Progress
+) -> Splits:
     train, test = (_examples(folder, part) for part in ("train", "t10k"))
     check(folder, [train, test], len(names))
     return Splits(train, test, names, Transform((mean,), (std,)))

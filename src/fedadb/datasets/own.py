@@ -7,14 +7,14 @@ from PIL import Image
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets import arrays
 from fedadb.datasets.folders import decoded, labelled, visible
 from fedadb.datasets.split import stratified
 
 
-def load_npz(path: Path, track: Track) -> Splits:
+def load_npz(path: Path, progress: Progress) -> Splits:
     """x_train, y_train, x_test, y_test; or x and y, of which a fifth is held out.
 
     The names of MedMNIST's files, train_images and so on, do as well; their validation images
@@ -44,7 +44,7 @@ def load_npz(path: Path, track: Track) -> Splits:
     return _splits(path, names, *whole)
 
 
-def load_folder(path: Path, track: Track) -> Splits:
+def load_folder(path: Path, progress: Progress) -> Splits:
     """One subfolder per class; or train/ and test/ with such subfolders."""
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
@@ -64,7 +64,7 @@ def load_folder(path: Path, track: Track) -> Splits:
         parts = [whole, labelled(path / "test", names)]
     else:
         parts = [whole.rows(rows) for rows in stratified(whole.y, len(names))]
-    return _splits(path, names, *decoded(path, parts, None, track))
+    return _splits(path, names, *decoded(path, parts, None, progress))
 
 
 def _pairs(x: str, y: str) -> list[tuple[str, str]]:

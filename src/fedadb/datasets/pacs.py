@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from fedadb.core.data import Domains, Splits
-from fedadb.core.track import Track
+from fedadb.core.data import DomainLabels, Splits
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets.decode import Look
 from fedadb.datasets.folders import Labelled, decoded, labelled
@@ -19,7 +19,7 @@ NAMES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 SIDE = 224
 
 
-def read(folder: Path, track: Track) -> Splits:
+def read(folder: Path, progress: Progress) -> Splits:
     """A fixed fifth of each class of each domain is held out to test."""
     held = [labelled(folder / domain, NAMES) for domain in DOMAINS]
     domains = torch.cat([torch.full_like(y, d) for d, (_, y) in enumerate(held)])
@@ -27,7 +27,7 @@ def read(folder: Path, track: Track) -> Splits:
     # A class of a domain is a stratum of its own.
     parts = stratified(domains * len(NAMES) + whole.y, len(DOMAINS) * len(NAMES))
     look = Look(SIDE, SIDE, "RGB")
-    train, test = decoded(folder, [whole.rows(rows) for rows in parts], look, track)
+    train, test = decoded(folder, [whole.rows(rows) for rows in parts], look, progress)
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
     of_train, of_test = (domains[rows] for rows in parts)
     return Splits(
@@ -35,7 +35,7 @@ def read(folder: Path, track: Track) -> Splits:
         test,
         NAMES,
         Transform(mean, std, zoom=0.7, flip=True),
-        Domains(DOMAINS, of_train, of_test),
+        DomainLabels(DOMAINS, of_train, of_test),
     )
 
 

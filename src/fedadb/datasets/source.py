@@ -9,7 +9,7 @@ import pooch
 
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Source:
     licence: str
     path: str  # a file, or a folder
     downloads: tuple[Download, ...]
-    read: Callable[[Path, Track], Splits]
+    read: Callable[[Path, Progress], Splits]
     # For an archive: something that its dataset's folder holds, and an upper bound on its bytes.
     marker: str | None = None
     unpacked: int = 0
@@ -49,14 +49,14 @@ class Source:
     def here(self) -> bool:
         return self.place.exists()
 
-    def load(self, name: str, track: Track) -> Splits:
+    def load(self, name: str, progress: Progress) -> Splits:
         if not self.here():
             raise BadInput(
                 f"{name} is not on this machine: there is no {self.path} in {directory()}; "
                 f"`fedadb data fetch {name}` brings it, or set FEDADB_DATA to where it lies"
             )
         try:
-            return self.read(self.place, track)
+            return self.read(self.place, progress)
         except BadInput as error:
             anew = f"delete {self.place} and `fedadb data fetch {name}`"
             raise BadInput(f"{error}; to get it anew, {anew}") from error

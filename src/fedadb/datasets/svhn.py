@@ -10,7 +10,7 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check
 from fedadb.datasets.source import Download, Source
@@ -18,7 +18,7 @@ from fedadb.datasets.source import Download, Source
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
 
 
-def read(folder: Path, track: Track) -> Splits:
+def read(folder: Path, progress: Progress) -> Splits:
     train, test = (_digits(folder / f"{part}_32x32.mat") for part in ("train", "test"))
     check(folder, [train, test], 10)
     mean, std = (0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)

@@ -7,18 +7,18 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fedadb.core.errors import Fault
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 
 BLOCK = 1 << 20
 FILES = 1_000_000  # more than any of the datasets has
 
 
-def unpack(archive: Path, into: Path, limit: int, track: Track) -> None:
+def unpack(archive: Path, into: Path, limit: int, progress: Progress) -> None:
     """The archive's files below a new folder; a Fault if they are not plain, or over the limit."""
     left = limit
     into.mkdir()
     try:
-        with track(f"unpacking {archive.name}", limit, "bytes") as advance:
+        with progress(f"unpacking {archive.name}", limit, "bytes") as advance:
             for count, (name, content) in enumerate(_members(archive)):
                 if count == FILES:
                     raise Fault(f"{archive.name} holds more than {FILES} files; not unpacked")

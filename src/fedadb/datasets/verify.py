@@ -12,7 +12,7 @@ from PIL import Image
 
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.track import Track
+from fedadb.progress import Progress
 from fedadb.datasets.source import Source, directory
 
 
@@ -42,11 +42,11 @@ def origin(source: Source) -> Origin | None:
         return None
 
 
-def verify(name: str, source: Source, track: Track) -> list[Finding]:
+def verify(name: str, source: Source, progress: Progress) -> list[Finding]:
     """Checksums, rows, classes and shapes, each as it should be and as it is."""
-    findings = list(_checksums(source, track))
+    findings = list(_checksums(source, progress))
     try:
-        splits = source.load(name, track)
+        splits = source.load(name, progress)
     except BadInput as error:
         return [*findings, Finding("contents", "readable", str(error), right=False)]
     return [*findings, *_contents(source, splits)]
@@ -59,11 +59,11 @@ def require_images(source: Source, folder: Path) -> None:
         raise Fault(f"{source.place.name} has {found} images where {sum(source.rows)} is right")
 
 
-def tree_digest(folder: Path, track: Track) -> str:
+def tree_digest(folder: Path, progress: Progress) -> str:
     """One number for all files of a folder, their names and contents."""
     digest = hashlib.sha256()
     files = sorted(p for p in folder.rglob("*") if p.is_file())
-    with track("checking files", len(files), "files") as advance:
+    with progress("checking files", len(files), "files") as advance:
         for path in files:
             digest.update(os.fsencode(path.relative_to(folder)))
             digest.update(f"\0{_digest(path, 'sha256')}\n".encode())
@@ -71,7 +71,7 @@ def tree_digest(folder: Path, track: Track) -> str:
     return digest.hexdigest()
 
 
-def _checksums(source: Source, track: Track) -> Iterator[Finding]:
+def _checksums(source: Source, progress: Progress) -> Iterator[Finding]:
     if source.marker is None:
         for download in source.downloads:
             path = source.place / download.name if source.place.is_dir() else source.place
@@ -84,7 +84,7 @@ def _checksums(source: Source, track: Track) -> Iterator[Finding]:
     if known is None or known.digest is None:
         yield Finding("checksum", "unknown: fedadb did not fetch it", "not compared", None)
         return
-    found = tree_digest(source.place, track)
+    found = tree_digest(source.place, progress)
     yield Finding("SHA-256 of all files", known.digest[:16], found[:16], found == known.digest)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.experiment.config import Experiment
 
 CODE = '''"""fedadb, as Flower finds it."""
@@ -48,5 +48,5 @@ def write_application(directory: Path, experiment: Experiment) -> None:
         },
     }
     (directory / "federation").mkdir(parents=True, exist_ok=True)
-    write_whole(directory / "federation" / "__init__.py", CODE.encode())
-    write_whole(directory / "pyproject.toml", tomli_w.dumps(table).encode())
+    write_atomically(directory / "federation" / "__init__.py", CODE.encode())
+    write_atomically(directory / "pyproject.toml", tomli_w.dumps(table).encode())

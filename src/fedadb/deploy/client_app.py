@@ -24,10 +24,10 @@ from fedadb.deploy import remembered, site_data, wire
 from fedadb.deploy.remembered import InDirectory, InState, Remembered
 from fedadb.deploy.task import require_same, settings
 from fedadb.engine.cohorts import train_client
-from fedadb.engine.evaluate import Exam, mixing
+from fedadb.engine.evaluate import TestSet, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.experiment.build import World, build, model, pick_device
-from fedadb.experiment.config import Experiment, parse
+from fedadb.experiment.config import Experiment, parse_toml
 
 app = ClientApp()
 
@@ -81,7 +81,7 @@ def evaluate(message: Message, context: Context) -> Message:
         raise BadInput("deployment.evaluate: this site has no test images of its own")
     f, plan = here.learner.f, here.learner.plan
     w = unpack(Weights, _tensors(message, here), f.layout).w
-    exam = Exam(f, here.test, here.shard.transform, plan.batch_size)
+    exam = TestSet(f, here.test, here.shard.transform, plan.batch_size)
     batches = [exam.batch(w, i) for i in range(len(exam))]
     said = {
         "loss": sum(loss for loss, _ in batches),
@@ -110,7 +110,7 @@ def _here(message: Message, context: Context) -> tuple[wire.Order, Site]:
 
 @functools.lru_cache(maxsize=1)
 def _experiment(text: str) -> Experiment:
-    return Experiment.read(parse(text, "the experiment"))
+    return Experiment.read(parse_toml(text, "the experiment"))
 
 
 @functools.lru_cache(maxsize=4)  # a simulation's process stands for several sites
@@ -121,7 +121,7 @@ def _site(text: str, task_text: str, data: str, partition: int) -> Site:
     test = None
     if data:
         train, held_out = site_data.load(data, task)
-        test = held_out.rows(mixing(len(held_out.y))).to(device)
+        test = held_out.rows(mixed_order(len(held_out.y))).to(device)
         rows = torch.arange(len(train.y), device=device)
         shard = Shard(train.to(device), rows, len(task.classes), task.transform)
     else:

@@ -11,16 +11,16 @@ from flwr.app import RecordDict
 
 from fedadb.core.algorithm import Reply, Round, Weights
 from fedadb.core.errors import Fault
-from fedadb.core.files import ROUNDS
+from fedadb.storage.run_directory import ROUNDS
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector
 from fedadb.deploy import wire
 from fedadb.deploy.check import Tested, checked, tested
 from fedadb.deploy.exchange import EVALUATE, TRAIN, exchange
 from fedadb.deploy.sites import Sites
-from fedadb.engine import record
-from fedadb.engine.cohorts import Lost
-from fedadb.engine.evaluate import AtOnce, Examiner, Scores, share
+from fedadb.storage.records import read_records
+from fedadb.engine.cohorts import MissingReply
+from fedadb.engine.evaluate import ImmediateEvaluator, Evaluator, Scores, share
 from fedadb.experiment.config import Deployment
 from fedadb.experiment.crew import Crew, Work
 
@@ -35,7 +35,9 @@ class OnSites:
     deployment: Deployment
     used: dict[int, int]  # the last round in which each client's reply was
 
-    def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply | Lost]:
+    def __call__(
+        self, sent: Any, clients: Sequence[int], round: Round
+    ) -> list[Reply | MissingReply]:
         came: dict[int, Reply | str] = {}
         left, needed = list(clients), self.needed(len(clients))
         for again in range(self.deployment.retries + 1):
@@ -81,8 +83,8 @@ class OnSites:
         except Exception as error:  # whatever a site can think of is its own loss
             return f"its reply cannot be read: {type(error).__name__}"
 
-    def _lost(self, k: int, came: Reply | str) -> Reply | Lost:
-        return Lost(self.sites.names[k], came) if isinstance(came, str) else came
+    def _lost(self, k: int, came: Reply | str) -> Reply | MissingReply:
+        return MissingReply(self.sites.names[k], came) if isinstance(came, str) else came
 
 
 @dataclass
@@ -91,8 +93,8 @@ class BySites:
 
     sites: Sites
     deployment: Deployment
-    own: AtOnce | None  # the server's test set, whose numbers then are the run's
-    overlaps: bool = False
+    own: ImmediateEvaluator | None  # the server's test set, whose numbers then are the run's
+    in_background: bool = False
     _w: Vector | None = None
 
     def begin(self, w: Vector) -> None:
@@ -141,14 +143,14 @@ def crew_of(sites: Sites, deployment: Deployment) -> Crew:
     """The crew of a run whose clients are these sites."""
 
     @contextmanager
-    def crew(work: Work) -> Iterator[tuple[OnSites, Examiner]]:
+    def crew(work: Work) -> Iterator[tuple[OnSites, Evaluator]]:
         sites.keep()
-        examiner: Examiner = AtOnce(work.exam)
+        evaluator: Evaluator = ImmediateEvaluator(work.exam)
         if deployment.evaluate != "server":
-            own = AtOnce(work.exam) if deployment.evaluate == "both" else None
-            examiner = BySites(sites, deployment, own)
-        done = record.read(sites.out / ROUNDS)
+            own = ImmediateEvaluator(work.exam) if deployment.evaluate == "both" else None
+            evaluator = BySites(sites, deployment, own)
+        done = read_records(sites.out / ROUNDS)
         used = {k: line["round"] for line in done for k in line["clients"]}
-        yield OnSites(sites, deployment, used), examiner
+        yield OnSites(sites, deployment, used), evaluator
 
     return crew

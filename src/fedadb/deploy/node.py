@@ -41,7 +41,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.deploy.exchange import EVALUATE, QUERY, RAISED, TRAIN
 from fedadb.deploy.processes import interrupt
 
@@ -98,7 +98,7 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
         ) as parts,
     ):
         link = Link(*parts)
-        write_whole(last, str(link.node).encode())
+        write_atomically(last, str(link.node).encode())
         node.tell(f"connected to {address}")
         while True:
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from fedadb.core.errors import BadInput
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.deploy.wire import BYTES, as_record
 
 Remembered = MutableMapping[int, bytes]  # what the site knew after each round it took part in
@@ -34,7 +34,7 @@ class InDirectory(Remembered):
 
     def __setitem__(self, t: int, data: bytes) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(self._path(t), data)
+        write_atomically(self._path(t), data)
 
     def __delitem__(self, t: int) -> None:
         self._path(t).unlink()

@@ -18,7 +18,8 @@ from typing import Any
 import tomli_w
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import ROUNDS, write_whole
+from fedadb.storage.files import write_atomically
+from fedadb.storage.run_directory import ROUNDS
 from fedadb.deploy import keys
 from fedadb.deploy.application import write_application
 from fedadb.deploy.processes import (
@@ -32,8 +33,8 @@ from fedadb.deploy.processes import (
 )
 from fedadb.deploy.server_app import ALONE, FINISHED, STOPPED, status_of
 from fedadb.deploy.task import agreed
-from fedadb.engine import record
-from fedadb.engine.record import Record
+from fedadb.storage.records import read_records
+from fedadb.storage.records import Record
 from fedadb.experiment.config import Experiment
 
 FEDERATION = "fedadb"  # what Flower's command line calls the SuperLink
@@ -84,7 +85,7 @@ class Server:
                     if "already in use" not in str(error):  # by a server that was killed in between
                         raise
                 known[name] = key
-                write_whole(self.directory / REGISTERED, json.dumps(known).encode())
+                write_atomically(self.directory / REGISTERED, json.dumps(known).encode())
 
     def submit(self, experiment: Experiment, out: Path) -> int:
         """Start the run; its number."""
@@ -92,7 +93,7 @@ class Server:
         write_application(application, agreed(experiment))
         status_of(out).unlink(missing_ok=True)
         own = self.directory / "experiment.toml"
-        write_whole(own, experiment.toml().encode())
+        write_atomically(own, experiment.toml().encode())
         # A string of JSON is one of TOML.
         config = f"out={json.dumps(str(out.resolve()))} server={json.dumps(str(own))}"
         answer = self.flwr("run", str(application), "--run-config", config)
@@ -110,7 +111,7 @@ class Server:
             if status != told and status != FINISHED:
                 tell(status)
             told = status
-            for line in record.read(out / ROUNDS)[done:]:
+            for line in read_records(out / ROUNDS)[done:]:
                 done += 1
                 yield line
             self.held.keep_alive()
@@ -183,7 +184,7 @@ def server(directory: Path, host: str, port: int) -> Iterator[Server]:
         "root-certificates": str(directory / keys.CA),
     }
     table = {"superlink": {"default": FEDERATION, FEDERATION: superlink}}
-    write_whole(flower / "config.toml", tomli_w.dumps(table).encode())
+    write_atomically(flower / "config.toml", tomli_w.dumps(table).encode())
     environment = {"FLWR_HOME": str(flower), ALONE: "1"}
     database = directory / "superlink.db"
     database.touch(mode=0o600)

@@ -14,17 +14,17 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.core.task import Task
 from fedadb.deploy.flower import crew_of
 from fedadb.deploy.sites import Sites
 from fedadb.deploy.task import task_of
-from fedadb.engine.evaluate import mixing
-from fedadb.engine.record import Record
-from fedadb.engine.tensorfile import raw_bytes
+from fedadb.engine.evaluate import mixed_order
+from fedadb.storage.records import Record
+from fedadb.storage.tensorfile import raw_bytes
 from fedadb.experiment.build import World, pick_device
-from fedadb.experiment.config import Experiment, parse
-from fedadb.experiment.finished import of_sites
+from fedadb.experiment.config import Experiment, parse_toml
+from fedadb.experiment.stored import of_sites
 from fedadb.experiment.run import begin
 
 ALONE = "FEDADB_SERVER"  # in the environment of a server that `fedadb deploy server` started
@@ -45,12 +45,12 @@ def main(grid: Grid, context: Context) -> None:
 
     def tell(status: str) -> None:
         print(status, flush=True)
-        write_whole(status_of(out), status.encode())
+        write_atomically(status_of(out), status.encode())
 
     try:
         own = str(context.run_config.get("server", ""))
         text = Path(own).read_text() if own else str(context.run_config["experiment"])
-        experiment = Experiment.read(parse(text, own or "the experiment"))
+        experiment = Experiment.read(parse_toml(text, own or "the experiment"))
         for record in federate_sites(grid, experiment, out, tell):
             print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
         tell(FINISHED)
@@ -88,7 +88,7 @@ def federate_sites(
     world = of_sites(experiment, task)
     sites = Sites(grid, experiment, task, out)
 
-    def make(e: Experiment, track: object) -> World:
+    def make(e: Experiment, progress: object) -> World:
         sites.gather(tell)
         return _known_now(world, task, splits.test if splits else world.test, sites)
 
@@ -104,7 +104,7 @@ def _known_now(world: World, task: Task, test: Examples, sites: Sites) -> World:
     tested_there = sites.experiment.deployment.evaluate != "server"
     return replace(
         world,
-        test=test.rows(mixing(len(test.y))).to(pick_device(sites.experiment.engine.device)),
+        test=test.rows(mixed_order(len(test.y))).to(pick_device(sites.experiment.engine.device)),
         domains=tuple(sites.names) if tested_there else (),
         counts=[[n] for n in sites.rows],  # of which classes they are, the sites alone know
         digest=digest.hexdigest(),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedadb.core.errors import BadInput
-from fedadb.core.files import owned
+from fedadb.storage.files import locked
 from fedadb.deploy import keys
 from fedadb.deploy.address import read_address
 from fedadb.deploy.application import write_application
@@ -48,7 +48,7 @@ def join(place: Place, experiment: Experiment, tell: Callable[[str], None]) -> N
         write_application(Path(made) / "application", agreed(experiment))
         accepted = application_hash(Path(made) / "application")
     tell(f"accepts application {accepted[:12]} alone")
-    with owned(place.directory):  # two processes would both answer as this site
+    with locked(place.directory):  # two processes would both answer as this site
         _reach(place.server, ca, tell)
         state = str(place.directory.absolute() / "state")
         config = {"data": place.data, "state": state, "threads": place.threads}

@@ -8,7 +8,7 @@ import torch
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.task import Task
-from fedadb.core.track import unseen
+from fedadb.progress import no_progress
 from fedadb.datasets import arrays
 from fedadb.datasets.decode import Look
 from fedadb.datasets.folders import Labelled, decoded, labelled, visible
@@ -68,7 +68,7 @@ def _folder(path: Path, task: Task) -> Sequence[Examples]:
         parts.append(Labelled(found.files, place[found.y]))
     channels, height, width = task.shape
     look = Look(width, height, "L" if channels == 1 else "RGB")
-    return decoded(path, parts, look, unseen)
+    return decoded(path, parts, look, no_progress)
 
 
 READ = {"npz": _npz, "folder": _folder}

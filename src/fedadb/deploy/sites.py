@@ -12,7 +12,8 @@ from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import SITES, write_whole
+from fedadb.storage.files import write_atomically
+from fedadb.storage.run_directory import SITES
 from fedadb.core.task import Task
 from fedadb.deploy import wire
 from fedadb.deploy.exchange import QUERY, exchange
@@ -86,7 +87,7 @@ class Sites:
         """Write down who is who: for whoever goes on with the run."""
         about = {"names": self.names, "rows": self.rows, "task": self.task.table()}
         table = {"run": self.run, **about}
-        write_whole(self.out / SITES, json.dumps(table).encode())
+        write_atomically(self.out / SITES, json.dumps(table).encode())
 
     def here(self) -> dict[str, int]:
         """The node of each site that is connected now; new ones are asked who they are."""

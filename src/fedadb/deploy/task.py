@@ -7,10 +7,10 @@ from fedadb import datasets
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.task import Task
-from fedadb.core.track import Track, unseen
+from fedadb.progress import Progress, no_progress
 from fedadb.core.transform import Transform
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import flat
+from fedadb.experiment.presets import flatten
 
 # What a site computes does not depend on where the server's data lie, nor on who waits for whom.
 OF_THE_SERVER = (
@@ -19,11 +19,11 @@ OF_THE_SERVER = (
 )  # fmt: skip
 
 
-def task_of(e: Experiment, track: Track = unseen) -> tuple[Task, Splits | None]:
+def task_of(e: Experiment, progress: Progress = no_progress) -> tuple[Task, Splits | None]:
     """The task, and the server's own data if the experiment has any for it."""
     given = e.deployment
     if not given.classes and not given.shape:
-        splits = datasets.load(e.dataset, track)
+        splits = datasets.load(e.dataset, progress)
         return Task.of(splits), splits
     if not (given.classes and len(given.shape) == 3):
         raise BadInput(
@@ -41,7 +41,7 @@ def task_of(e: Experiment, track: Track = unseen) -> tuple[Task, Splits | None]:
 
 def settings(e: Experiment) -> dict[str, Any]:
     """What decides what a site computes, under dotted names."""
-    leaves = flat(e.table())
+    leaves = flatten(e.table())
     return {k: v for k, v in leaves.items() if not k.startswith(OF_THE_SERVER)}
 
 

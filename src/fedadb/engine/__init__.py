@@ -1,1 +1,1 @@
-"""What runs a federation: clients' rounds, the loop, evaluation, records and checkpoints."""
+"""Runs a federation: one client's round, cohorts, the loop, evaluation, checkpoints."""

@@ -1,6 +1,7 @@
-"""Where the clients of a round train."""
+"""Cohorts train the clients of a round. This module has the protocol and the simplest one."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -10,40 +11,53 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.stream import Stream
 from fedadb.engine.local import Learner
 
-Sent = TypeVar("Sent", contravariant=True)
+B_contra = TypeVar("B_contra", contravariant=True)
 
 
-class Lost(NamedTuple):
-    """A client without a reply that could be used, where that does not end the federation."""
+class MissingReply(NamedTuple):
+    """A client whose reply is missing or invalid; the round continues without it."""
 
-    who: str
+    client: str
     reason: str
 
 
-class Cohort(Protocol[Sent]):
-    """Whatever can make clients train on what was sent, and bring back their replies in order."""
+class Cohort(Protocol[B_contra]):
+    """Trains clients on a broadcast and returns their replies in the order of the clients."""
 
     def __call__(
-        self, sent: Sent, clients: Sequence[int], round: Round
-    ) -> Sequence[Reply | Lost]: ...
+        self, sent: B_contra, clients: Sequence[int], round: Round
+    ) -> Sequence[Reply | MissingReply]: ...
 
 
 @dataclass(frozen=True)
 class OneByOne(Generic[S, B, C]):
-    """In this process, one client after the other. The reference for every other cohort."""
+    """Trains clients one after the other in this process: the reference for every other cohort.
+
+    Args:
+        learner: Trains one client.
+        shards: The data of client 0, 1, …
+        rng: The federation's random stream.
+        memories: The memory of each client that has taken part.
+
+    ```python
+    cohort = fedadb.OneByOne(learner, shards, fedadb.Stream(seed=0))
+    replies = cohort(sent, clients=[0, 3], round=round)
+    ```
+    """
 
     learner: Learner[S, B, C]
     shards: Sequence[Shard]
     rng: Stream
-    memories: MutableMapping[int, C] = field(default_factory=dict)  # of those that took part
+    memories: MutableMapping[int, C] = field(default_factory=dict)
 
     def __call__(self, sent: B, clients: Sequence[int], round: Round) -> list[Reply]:
         return [self._train(sent, k, round) for k in clients]
 
     def _train(self, sent: B, k: int, round: Round) -> Reply:
-        known = self.memories.get(k)
-        reply, memory = train_client(self.learner, self.shards[k], sent, k, known, round, self.rng)
-        self.memories[k] = memory
+        memory = self.memories.get(k)
+        reply, self.memories[k] = train_client(
+            self.learner, self.shards[k], sent, k, memory, round, self.rng
+        )
         return reply
 
 
@@ -56,11 +70,18 @@ def train_client(
     round: Round,
     rng: Stream,
 ) -> tuple[Reply, C]:
-    """Client k's round, from what it remembers if it has taken part before."""
+    """Client k's round; `memory` is None if it has not taken part before."""
     if memory is None:
         memory = learner.algorithm.memory(sent.w)
-    try:
+    with naming_client(k, round):
         return learner.train(shard, sent, memory, round, rng.at("client", round.t, k))
+
+
+@contextmanager
+def naming_client(k: int | str, round: Round) -> Iterator[None]:
+    """Add the client (or the list of several) and the round to what the block raises."""
+    try:
+        yield
     except (BadInput, Fault) as error:
         raise type(error)(f"client {k} in round {round.t}: {error}") from error
     except Exception as error:

@@ -1,4 +1,4 @@
-"""How good a model is on a test set."""
+"""Evaluation of weights on a test set."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,128 +15,147 @@ from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.transform import AsIs, Transform
 from fedadb.core.vector import Vector
+from fedadb.engine.process import one_thread
 
 
 class Scores(NamedTuple):
+    """What an evaluation found: accuracies in [0, 1] and the mean cross entropy."""
+
     accuracy: float
     loss: float
-    class_accuracy: list[float]  # nan for a class without test images
-    domain_accuracy: Sequence[float] = ()  # of data of several origins
+    class_accuracy: list[float]  # nan for a class without test rows
+    domain_accuracy: Sequence[float] = ()  # by domain, if the data have several
 
 
-def mixing(n: int) -> Tensor:
-    """A fixed order of n test images that mixes the classes.
+def mixed_order(n: int) -> Tensor:
+    """A fixed order of n test rows that mixes the classes.
 
-    Models with batch statistics see a batch's composition; sorted by class they would do worse.
+    The output of a model with batch statistics depends on the composition of the batch; batches of
+    a single class would lower its accuracy.
     """
     return torch.randperm(n, generator=Stream(0, ("test order",)).generator())
 
 
 @dataclass(frozen=True)
-class Exam:
-    """A test set, cut into batches of a fixed order and size."""
+class TestSet:
+    """A test set and the model to evaluate on it, in batches of a fixed order and size."""
+
+    __test__ = False  # not a test case for pytest
 
     f: Model
-    test: Examples
+    examples: Examples
     transform: Transform | AsIs
     batch_size: int
-    domain: Tensor | None = None  # where each image comes from: 0, 1, …
+    domain: Tensor | None = None  # the domain of each row: 0, 1, …
 
     def __len__(self) -> int:
-        return -(-len(self.test.y) // self.batch_size)
+        """The number of batches."""
+        return -(-len(self.examples.y) // self.batch_size)
 
     @cached_property
     def cells(self) -> Tensor:
-        """Domain · C + class, of each image."""
-        return self.test.y if self.domain is None else self.domain * self.f.classes + self.test.y
+        """The cell of each row: domain · C + class."""
+        y = self.examples.y
+        return y if self.domain is None else self.domain * self.f.classes + y
 
     @cached_property
     def counts(self) -> list[int]:
-        """How many images each cell has, whole domains one after the other."""
+        """The number of rows of each cell, one domain after the other."""
         domains = 1 if self.domain is None else int(self.domain.max()) + 1
         return torch.bincount(self.cells.cpu(), minlength=domains * self.f.classes).tolist()
 
     @torch.inference_mode()
-    def batch(self, w: Vector, i: int) -> tuple[float, list[int]]:
-        """The sum of the i-th batch's cross entropies, and how many of each cell it gets right."""
+    def evaluate_batch(self, w: Vector, i: int) -> tuple[float, list[int]]:
+        """The summed cross entropy of the i-th batch, and its correct predictions per cell."""
         part = slice(i * self.batch_size, (i + 1) * self.batch_size)
-        y = self.test.y[part]
-        logits = self.f(w, self.transform.plain(self.test.x[part])).logits
+        y = self.examples.y[part]
+        logits = self.f(w, self.transform.normalise(self.examples.x[part])).logits
         loss = float(F.cross_entropy(logits, y, reduction="sum"))
-        right = self.cells[part][logits.argmax(1) == y]
-        return loss, torch.bincount(right.cpu(), minlength=len(self.counts)).tolist()
+        correct = self.cells[part][logits.argmax(1) == y]
+        return loss, torch.bincount(correct.cpu(), minlength=len(self.counts)).tolist()
 
     def scores(self, batches: Iterable[tuple[float, Sequence[int]]]) -> Scores:
-        """What all batches come to, summed in their order."""
+        """The scores that follow from the results of all batches, summed in their order."""
         loss, hits = 0.0, [0] * len(self.counts)
-        for more, right in batches:
-            loss += more
-            hits = [h + n for h, n in zip(hits, right, strict=True)]
+        for batch_loss, correct in batches:
+            loss += batch_loss
+            hits = [h + n for h, n in zip(hits, correct, strict=True)]
         classes = self.f.classes
         by_class = [share(hits[c::classes], self.counts[c::classes]) for c in range(classes)]
         domains = [slice(d, d + classes) for d in range(0, len(hits), classes)]
         return Scores(
             accuracy=share(hits, self.counts),
-            loss=loss / len(self.test.y),
+            loss=loss / len(self.examples.y),
             class_accuracy=by_class,
             domain_accuracy=()
             if self.domain is None
             else [share(hits[of], self.counts[of]) for of in domains],
         )
 
+    def evaluate(self, w: Vector) -> Scores:
+        """Evaluate w on all batches."""
+        return self.scores(self.evaluate_batch(w, i) for i in range(len(self)))
+
 
 def share(hits: Sequence[int], counts: Sequence[int]) -> float:
+    """Σ hits / Σ counts; nan if there is nothing to count."""
     return sum(hits) / sum(counts) if sum(counts) else math.nan
 
 
-def in_and_out(class_accuracy: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
-    """What a client's model knows of its own classes and of the others, as FedNTD weighs them.
+def in_and_out_of_distribution(
+    class_accuracy: Sequence[float], counts: Sequence[int]
+) -> tuple[float, float]:
+    """A client model's accuracy on the client's own classes and on the others, as in FedNTD.
 
-    Σ_c p_c A_c and Σ_c (1 − p_c) / (C − 1) A_c, with p_c the share of the client's rows that are of
-    class c. A class without test images counts as not known.
+    Σ_c p_c A_c and Σ_c (1 − p_c) / (C − 1) A_c, where p_c is the share of class c among the
+    client's rows. A class without test rows counts as accuracy 0.
     """
-    share = [n / sum(counts) for n in counts]
+    p = [n / sum(counts) for n in counts]
     known = [0.0 if math.isnan(a) else a for a in class_accuracy]
-    own = sum(p * a for p, a in zip(share, known, strict=True))
-    rest = sum((1 - p) * a for p, a in zip(share, known, strict=True)) / (len(counts) - 1)
-    return own, rest
+    own = sum(p_c * a for p_c, a in zip(p, known, strict=True))
+    others = sum((1 - p_c) * a for p_c, a in zip(p, known, strict=True)) / (len(counts) - 1)
+    return own, others
 
 
-class Examiner(Protocol):
-    """Who evaluates: sooner, or beside other work."""
+class Evaluator(Protocol):
+    """Evaluates weights, synchronously or in the background."""
 
-    overlaps: bool  # whether evaluation goes on while other things are done
+    in_background: bool  # whether evaluation proceeds while the caller does other work
 
-    def begin(self, w: Vector) -> None:
-        """Start on these weights; the last ones have been asked for."""
+    def start(self, w: Vector) -> None:
+        """Start evaluating w; the previous `scores()` must have been read."""
         ...
 
     def scores(self) -> Scores:
-        """What came of it; waits if need be."""
+        """The scores of the weights given to `start`; waits for them if necessary."""
         ...
 
 
 @dataclass
-class AtOnce:
-    """In this process, when it is asked."""
+class ImmediateEvaluator:
+    """Evaluates in this process, when the scores are read."""
 
-    exam: Exam
-    overlaps: bool = False
+    test_set: TestSet
+    in_background: bool = False
     _w: Vector | None = None
 
-    def begin(self, w: Vector) -> None:
+    def start(self, w: Vector) -> None:
         self._w = w
 
     def scores(self) -> Scores:
-        assert self._w is not None, "nothing was begun"
-        w = self._w
-        return self.exam.scores(self.exam.batch(w, i) for i in range(len(self.exam)))
+        assert self._w is not None, "`start` comes first"
+        return self.test_set.evaluate(self._w)
 
 
 def evaluate(
     f: Model, w: Vector, test: Examples, transform: Transform | AsIs, batch_size: int
 ) -> Scores:
-    """Accuracy in [0, 1] and mean cross entropy."""
-    examiner = AtOnce(Exam(f, test, transform, batch_size))
-    examiner.begin(w)
-    return examiner.scores()
+    """Evaluate the weights w of the model f on test data, in one thread.
+
+    ```python
+    scores = fedadb.evaluate(f, w, test, fedadb.AsIs(), batch_size=100)
+    scores.accuracy, scores.loss, scores.class_accuracy
+    ```
+    """
+    with one_thread():
+        return TestSet(f, test, transform, batch_size).evaluate(w)

@@ -1,6 +1,6 @@
-"""The federation itself: a generator that yields its state after each round.
+"""The federation's loop: a generator that yields the federation's state after each round.
 
-Evaluating, recording and saving are what the caller does with what it yields.
+Evaluating, recording and saving are up to the caller.
 """
 
 import time
@@ -8,56 +8,74 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
 
-from fedadb.core.algorithm import Algorithm, B, C, Reply, Round, S
+from fedadb.core.algorithm import B, C, Reply, Round, S
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
-from fedadb.engine.cohorts import Cohort, Lost
+from fedadb.engine.cohorts import Cohort, MissingReply
+from fedadb.engine.local import Learner
+from fedadb.engine.process import one_thread
 
 
 class Snapshot(NamedTuple, Generic[S]):
-    """A federation after round t; before the first round, t = 0."""
+    """A federation after round t, or with t = 0 before the first round."""
 
     round: Round
     server: S
-    sent: Any = None  # what the clients of the round received
-    clients: Sequence[int] = ()  # those of them who replied
+    sent: Any = None  # the round's broadcast
+    clients: Sequence[int] = ()  # those that replied
     replies: Sequence[Reply] = ()
-    lost: Mapping[str, str] = MappingProxyType({})  # those who did not, and why
-    broadcast_seconds: float = 0.0  # what the server took to make what it sent
+    lost: Mapping[str, str] = MappingProxyType({})  # clients without a valid reply, and why
+    broadcast_seconds: float = 0.0  # the time that the server took to compute the broadcast
 
 
 def federate(
-    algorithm: Algorithm[S, B, C],
-    f: Model,
+    learner: Learner[S, B, C],
     cohort: Cohort[B],
     *,
     choose: Callable[[int], Sequence[int]],
     rng: Stream,
     start: Snapshot[S],
 ) -> Iterator[Snapshot[S]]:
-    """The rounds after `start`; `choose(t)` names the clients of round t."""
+    """Train the rounds after `start`, and yield a Snapshot after each.
+
+    While the generator is active, torch computes in one thread.
+
+    Args:
+        learner: The algorithm, the model and the local plan.
+        cohort: Trains the clients of a round.
+        choose: The clients of round t.
+        rng: The federation's random stream.
+        start: Where to begin; `start.round.total` is the last round.
+
+    ```python
+    start = fedadb.Snapshot(fedadb.Round(0, 20, clients, rows), algorithm.init(f.weights()))
+    for now in fedadb.federate(learner, cohort, choose=choose, rng=rng, start=start):
+        w = algorithm.deployed(now.server)
+    ```
+    """
+    algorithm, f, plan = learner.algorithm, learner.f, learner.plan
     s, name = start.server, type(algorithm).__name__
-    for t in range(start.round.t + 1, start.round.total + 1):
-        round = start.round._replace(t=t)
-        began = time.perf_counter()
-        try:
-            sent = algorithm.broadcast(s, f, rng.at("server", t))
-        except (BadInput, Fault) as error:
-            raise type(error)(f"{name}: the server in round {t}: {error}") from error
-        broadcast_seconds = time.perf_counter() - began
-        chosen = choose(t)
-        came = dict(zip(chosen, cohort(sent, chosen, round), strict=True))
-        replies = {k: reply for k, reply in came.items() if isinstance(reply, Reply)}
-        lost = {reply.who: reply.reason for reply in came.values() if isinstance(reply, Lost)}
-        for k, reply in replies.items():
-            _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
-        s = algorithm.aggregate(s, list(replies.values()), round)
-        _require_finite(s.w, f"{name}: the server diverged in round {t}")
-        yield Snapshot(
-            round, s, sent, list(replies), list(replies.values()), lost, broadcast_seconds
-        )
+    with one_thread():
+        for t in range(start.round.t + 1, start.round.total + 1):
+            round = start.round._replace(t=t, lr_factor=plan.lr_factor(t))
+            began = time.perf_counter()
+            try:
+                sent = algorithm.broadcast(s, f, rng.at("server", t))
+            except (BadInput, Fault) as error:
+                raise type(error)(f"{name}: the server in round {t}: {error}") from error
+            broadcast_seconds = time.perf_counter() - began
+            chosen = choose(t)
+            answers = dict(zip(chosen, cohort(sent, chosen, round), strict=True))
+            replies = {k: reply for k, reply in answers.items() if isinstance(reply, Reply)}
+            lost = {a.client: a.reason for a in answers.values() if isinstance(a, MissingReply)}
+            for k, reply in replies.items():
+                _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
+            s = algorithm.aggregate(s, list(replies.values()), round)
+            _require_finite(s.w, f"{name}: the server diverged in round {t}")
+            yield Snapshot(
+                round, s, sent, list(replies), list(replies.values()), lost, broadcast_seconds
+            )
 
 
 def _require_finite(w: Vector, otherwise: str) -> None:

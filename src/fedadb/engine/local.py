@@ -1,4 +1,4 @@
-"""One client's round: the same code wherever the client is."""
+"""One client's round: the same code in simulation and at a real site."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +18,23 @@ from fedadb.core.vector import Vector
 
 @dataclass(frozen=True)
 class Learner(Generic[S, B, C]):
+    """Trains clients: an algorithm, a model and a plan.
+
+    ```python
+    learner = fedadb.Learner(algorithm, f, fedadb.LocalPlan(epochs=1))
+    reply, memory = learner.train(shard, sent, memory, round, rng)
+    ```
+    """
+
     algorithm: Algorithm[S, B, C]
     f: Model
     plan: LocalPlan
 
     def train(self, data: Shard, sent: B, memory: C, round: Round, rng: Stream) -> tuple[Reply, C]:
-        """SGD from the weights received; momentum starts anew each round."""
+        """SGD from the received weights; momentum starts at zero in each round.
+
+        Returns the client's reply and its new memory.
+        """
         self.require_usable(data)
         ctx = Context(sent, memory, data.counts, round)
         w, velocity = sent.w.clone(), sent.w.zeros()
@@ -37,6 +48,7 @@ class Learner(Generic[S, B, C]):
         return Reply(w, torch.tensor(len(data)), measured), self.algorithm.remember(w, ctx)
 
     def require_usable(self, data: Shard) -> None:
+        """Raise BadInput if the client cannot train on its rows."""
         if not len(data):
             raise BadInput("it has no rows to train on")
         if len(data.counts) > self.f.classes:

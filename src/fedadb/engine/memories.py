@@ -1,4 +1,4 @@
-"""What clients remember, on disk: a few in use are held, however many there are."""
+"""Clients' memories on disk, with the most recently used ones cached."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -8,17 +8,17 @@ from typing import Generic
 from fedadb.core.algorithm import C
 from fedadb.core.packing import pack, unpack
 from fedadb.core.vector import Vector
-from fedadb.engine.tensorfile import read_tensors, write_tensors
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 
-HELD = 8  # memories that stay in the process
+CACHED = 8  # memories that stay in the process
 
 
 class Memories(MutableMapping[int, C], Generic[C]):
-    """A mapping from client to memory, kept as files of a directory.
+    """A mapping from client to memory, stored as files of a directory.
 
-    A memory that changes is written as a new version beside the old one. A checkpoint names the
-    versions that belong to it; `prune` removes all others once it is written, so that a process
-    can end at any moment and another go on from the last checkpoint.
+    A changed memory is written as a new version beside the old one. A checkpoint names the
+    versions that belong to it, and `prune` removes all others afterwards. So a process can end at
+    any moment, and another one can resume from the last checkpoint.
     """
 
     def __init__(self, directory: Path, like: C, w: Vector, versions: dict[int, int]) -> None:
@@ -26,30 +26,32 @@ class Memories(MutableMapping[int, C], Generic[C]):
         self.versions = versions
         self._kind = type(like)
         self._w = w
-        self._held: OrderedDict[int, C] = OrderedDict()
+        self._cached: OrderedDict[int, C] = OrderedDict()
 
     def __getitem__(self, k: int) -> C:
-        if k not in self._held:
-            remedy = f"client {k} cannot go on without it; delete the run's directory to start over"
+        if k not in self._cached:
+            remedy = (
+                f"client {k} cannot resume without it; delete the run's directory to start over"
+            )
             tensors, _ = read_tensors(self._path(k, self.versions[k]), remedy)
             on_device = {name: tensor.to(self._w.flat.device) for name, tensor in tensors.items()}
-            self._hold(k, unpack(self._kind, on_device, self._w.layout))
-        self._held.move_to_end(k)
-        return self._held[k]
+            self._cache(k, unpack(self._kind, on_device, self._w.layout))
+        self._cached.move_to_end(k)
+        return self._cached[k]
 
     def __setitem__(self, k: int, memory: C) -> None:
         tensors = pack(memory)
-        if not tensors:  # nothing to remember
+        if not tensors:  # the algorithm's clients are stateless
             return
         version = self.versions.get(k, 0) + 1
         self.directory.mkdir(exist_ok=True)
         write_tensors(self._path(k, version), tensors, {})
         self.versions[k] = version
-        self._hold(k, memory)
+        self._cache(k, memory)
 
     def __delitem__(self, k: int) -> None:
         del self.versions[k]
-        self._held.pop(k, None)
+        self._cached.pop(k, None)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.versions)
@@ -58,7 +60,7 @@ class Memories(MutableMapping[int, C], Generic[C]):
         return len(self.versions)
 
     def prune(self, checkpointed: Mapping[int, int]) -> None:
-        """Remove every file but those of the checkpoint's versions and of the present ones."""
+        """Remove all files but those of the checkpoint's versions and of the current ones."""
         if self.directory.exists():
             needed = {*checkpointed.items(), *self.versions.items()}
             current = {self._path(k, version) for k, version in needed}
@@ -69,8 +71,8 @@ class Memories(MutableMapping[int, C], Generic[C]):
     def _path(self, k: int, version: int) -> Path:
         return self.directory / f"client-{k}-{version}.safetensors"
 
-    def _hold(self, k: int, memory: C) -> None:
-        self._held[k] = memory
-        self._held.move_to_end(k)
-        while len(self._held) > HELD:
-            self._held.popitem(last=False)
+    def _cache(self, k: int, memory: C) -> None:
+        self._cached[k] = memory
+        self._cached.move_to_end(k)
+        while len(self._cached) > CACHED:
+            self._cached.popitem(last=False)

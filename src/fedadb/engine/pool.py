@@ -1,9 +1,11 @@
-"""The clients of a round in several processes; the same bits as one by one.
+"""Trains the clients of a round in several processes; bit-identical to one by one.
 
-Workers are forked once, when what is sent is known for the first time: data, model and shards are
-theirs from birth, and what goes to and fro lies in memory that all see. Only numbers and the
-places of tensors pass through the pipes. A round's longest clients start first. Whenever a worker
-has no client to train it evaluates a batch of the last round's model.
+Workers are forked once, when the first broadcast is known: they inherit data, model and shards.
+Broadcasts, memories and replies lie in shared memory; the pipes carry only client numbers and the
+positions of tensors. A worker without a client evaluates batches of the previous round's model.
+
+This is our own and not `concurrent.futures` or torch's, because those copy or pickle what crosses
+between processes, and cannot evaluate in the background.
 """
 
 import multiprocessing
@@ -13,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
+
+from torch import Tensor
 
 from fedadb.core.algorithm import Reply, Round
 from fedadb.core.data import Shard
@@ -21,100 +25,121 @@ from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
-from fedadb.engine.answers import as_error, unpack_answer
-from fedadb.engine.evaluate import Exam, Scores
+from fedadb.engine.evaluate import Scores, TestSet
 from fedadb.engine.local import Learner
-from fedadb.engine.shared import Shared, room_for
-from fedadb.engine.worker import Board, Message, Worker, receive, send
+from fedadb.engine.scheduling import RemoteError, train_on_workers
+from fedadb.engine.shared_memory import SharedMemory, bytes_needed
+from fedadb.engine.worker import Message, SharedEvaluation, Worker, receive, send
 
-SLACK = 1 << 16  # bytes for what clients measure
+MEASUREMENT_BYTES = 1 << 16  # room in a reply for what clients measure
 
 
-class Hand(NamedTuple):
-    """A worker, as its parent knows it."""
+@dataclass
+class WorkerHandle:
+    """The parent's view of a worker."""
 
     process: BaseProcess
     connection: Connection
-    inbox: Shared
-    outbox: Shared
+    inbox: SharedMemory
+    outbox: SharedMemory
+    client: int | None = None  # that it is training
 
 
 @dataclass
 class Pool:
-    """A cohort of worker processes, which evaluates as well."""
+    """A cohort and evaluator of worker processes. Close it to end them."""
 
     learner: Learner[Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
     workers: int
-    exam: Exam
+    test_set: TestSet
     memories: MutableMapping[int, Any] = field(default_factory=dict)
-    overlaps: bool = True
-    _hands: list[Hand] = field(default_factory=list)
-    _broadcast: Shared = field(default_factory=lambda: Shared(0))
-    _board: Board | None = None
+    in_background: bool = True
+    _handles: list[WorkerHandle] = field(default_factory=list)
+    _broadcast: SharedMemory = field(default_factory=lambda: SharedMemory(0))
+    _evaluation: SharedEvaluation | None = None
     _memory_kind: type[Any] = tuple
+    _round: int = 0
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
         packed = pack(sent)
-        if not self._hands or room_for(packed) > self._broadcast.size:
+        if not self._handles or bytes_needed(packed) > self._broadcast.size:
             self._start(sent)
+        self._round = round.t
         header = self._broadcast.write(packed)
-        for hand in self._hands:
-            self._send(hand, {"sent": header})
-        replies: dict[int, Reply] = {}
-        waiting = sorted(clients, key=lambda k: len(self.shards[k]))  # the longest at the end
-        busy: dict[int, int] = {}  # which client each worker has
-        while waiting or busy:
-            for i, hand in enumerate(self._hands):
-                if i not in busy and waiting:
-                    busy[i] = waiting.pop()
-                    self._assign(hand, busy[i], round)
-            for i, message in self._messages(round, busy):
-                k = busy.pop(i)
-                replies[k] = self._reply(self._hands[i], k, message)
-        return [replies[k] for k in clients]
+        for handle in self._handles:
+            self._send(handle, {"sent": header})
+        layout = self.learner.f.layout
+        return train_on_workers(
+            self, clients, round, self.shards, self.memories, self._memory_kind, layout
+        )
 
-    def begin(self, w: Vector) -> None:
-        """Let the workers evaluate w when they find the time."""
-        assert self._board is not None, "evaluation comes after the first round"
-        self._board.post(w)
-        for hand in self._hands:
-            self._send(hand, {"evaluate": True})  # wakes those who wait
+    # the evaluator
+
+    def start(self, w: Vector) -> None:
+        """Let the workers evaluate w whenever they have no client to train."""
+        assert self._evaluation is not None, "evaluation comes after the first round"
+        self._evaluation.start(w)
+        for handle in self._handles:
+            self._send(handle, {"evaluate": True})  # wakes workers that wait for a message
 
     def scores(self) -> Scores:
-        """Wait until all batches are done."""
-        assert self._board is not None, "nothing was begun"
-        while not self._board.finished():
-            self._messages(None, {})
-        return self.exam.scores(self._board.results())
+        assert self._evaluation is not None, "`start` comes first"
+        self._finish_evaluation()
+        return self.test_set.scores(self._evaluation.results())
 
     def close(self) -> None:
-        for hand in self._hands:
+        """End the workers."""
+        for handle in self._handles:
             with suppress(OSError):
-                send(hand.connection, {"end": True})
-            hand.connection.close()
-        for hand in self._hands:
-            hand.process.join(timeout=1)
-            if hand.process.is_alive():
-                hand.process.kill()
-                hand.process.join()
-        self._hands = []
+                send(handle.connection, {"end": True})
+            handle.connection.close()
+        for handle in self._handles:
+            handle.process.join(timeout=1)
+            if handle.process.is_alive():
+                handle.process.kill()
+                handle.process.join()
+        self._handles = []
+
+    # the workers, as the scheduler uses them
+
+    def has_free(self) -> bool:
+        return any(handle.client is None for handle in self._handles)
+
+    def assign(self, k: int, memory: dict[str, Tensor] | None, round: Round) -> None:
+        handle = next(handle for handle in self._handles if handle.client is None)
+        handle.client = k
+        header = None if memory is None else handle.inbox.write(memory)
+        self._send(handle, {"client": k, "memory": header, "round": round})
+
+    def results(self) -> list[tuple[int, dict[str, Tensor] | RemoteError]]:
+        found: list[tuple[int, dict[str, Tensor] | RemoteError]] = []
+        for handle, message in self._messages():
+            handle.client = None
+            if "error" in message:
+                found.append((message["client"], RemoteError(*message["error"])))
+            else:
+                views = handle.outbox.read(message["header"])
+                found.append((message["client"], {name: t.clone() for name, t in views.items()}))
+        return found
 
     def _start(self, sent: Any) -> None:
-        """Fork the workers, with room for messages like these."""
-        while self._board is not None and not self._board.finished():
-            self._messages(None, {})  # what is being evaluated is not to be lost
+        """Fork the workers, with shared memory for broadcasts of this size."""
+        if self._evaluation is not None:
+            self._finish_evaluation()
         self.close()
         context = multiprocessing.get_context("fork")
         memory = self.learner.algorithm.memory(sent.w)
         self._memory_kind = type(memory)
-        kept, reply = room_for(pack(memory)), room_for(pack(sent.w))
-        self._broadcast = Shared(room_for(pack(sent)))
-        self._board = self._board or Board(self.exam, sent.w, context.Lock())
+        memory_bytes, reply_bytes = bytes_needed(pack(memory)), bytes_needed(pack(sent.w))
+        self._broadcast = SharedMemory(bytes_needed(pack(sent)))
+        if self._evaluation is None:
+            self._evaluation = SharedEvaluation(self.test_set, sent.w, context.Lock())
         for _ in range(self.workers):
-            ours, theirs = context.Pipe()
-            inbox, outbox = Shared(kept), Shared(kept + reply + SLACK)
+            parent_end, worker_end = context.Pipe()
+            inbox = SharedMemory(memory_bytes)
+            outbox = SharedMemory(memory_bytes + reply_bytes + MEASUREMENT_BYTES)
             worker = Worker(
                 self.learner,
                 self.shards,
@@ -124,59 +149,55 @@ class Pool:
                 self._broadcast,
                 inbox,
                 outbox,
-                self._board,
+                self._evaluation,
             )
-            mine = [hand.connection for hand in self._hands] + [ours]
+            parent_ends = [handle.connection for handle in self._handles] + [parent_end]
             process = context.Process(
-                target=_live, args=(worker, theirs, mine, os.getpid()), daemon=True
+                target=_serve, args=(worker, worker_end, parent_ends, os.getpid()), daemon=True
             )
             process.start()
-            theirs.close()
-            self._hands.append(Hand(process, ours, inbox, outbox))
+            worker_end.close()
+            self._handles.append(WorkerHandle(process, parent_end, inbox, outbox))
 
-    def _assign(self, hand: Hand, k: int, round: Round) -> None:
-        memory = self.memories.get(k)
-        header = None if memory is None else hand.inbox.write(pack(memory))
-        self._send(hand, {"client": k, "memory": header, "round": round})
+    def _finish_evaluation(self) -> None:
+        while self._evaluation is not None and not self._evaluation.finished():
+            self._messages()
 
-    def _send(self, hand: Hand, message: Message) -> None:
+    def _send(self, handle: WorkerHandle, message: Message) -> None:
         try:
-            send(hand.connection, message)
+            send(handle.connection, message)
         except OSError as error:
-            raise self._lost(hand) from error
+            raise self._ended(handle) from error
 
-    def _messages(self, round: Round | None, busy: dict[int, int]) -> list[tuple[int, Message]]:
-        """What workers say next, of the clients they trained."""
-        ready = wait([hand.connection for hand in self._hands])
+    def _messages(self) -> list[tuple[WorkerHandle, Message]]:
+        """Wait for workers; their messages about clients."""
+        ready = wait([handle.connection for handle in self._handles])
         found = []
-        for i, hand in enumerate(self._hands):
-            if hand.connection in ready:
+        for handle in self._handles:
+            if handle.connection in ready:
                 try:
-                    message = receive(hand.connection)
+                    message = receive(handle.connection)
                 except (EOFError, OSError) as error:
-                    raise self._lost(hand, busy.get(i), round) from error
+                    raise self._ended(handle) from error
                 if "client" in message:
-                    found.append((i, message))
+                    found.append((handle, message))
         return found
 
-    def _lost(self, hand: Hand, k: int | None = None, round: Round | None = None) -> Fault:
-        hand.process.join(timeout=1)
-        at = f" while it trained client {k} in round {round.t}" if round and k is not None else ""
+    def _ended(self, handle: WorkerHandle) -> Fault:
+        handle.process.join(timeout=1)
+        task = ""
+        if handle.client is not None:
+            task = f" while it trained client {handle.client} in round {self._round}"
         return Fault(
-            f"a worker process ended{at} with exit code {hand.process.exitcode} (-9: often too "
-            "little memory); the same command goes on from the last round, and fewer "
+            f"a worker process ended{task} with exit code {handle.process.exitcode} (-9 often "
+            "means too little memory); the same command resumes after the last round, and fewer "
             "engine.workers need less memory"
         )
 
-    def _reply(self, hand: Hand, k: int, message: Message) -> Reply:
-        if "error" in message:
-            raise as_error(message["error"], message["text"])
-        tensors = {name: t.clone() for name, t in hand.outbox.read(message["header"]).items()}
-        reply, self.memories[k] = unpack_answer(tensors, self._memory_kind, self.learner.f.layout)
-        return reply
 
-
-def _live(worker: Worker, connection: Connection, others: list[Connection], parent: int) -> None:
-    for other in others:  # the parent's ends: they would keep a pipe open that it has closed
+def _serve(
+    worker: Worker, connection: Connection, parent_ends: list[Connection], parent: int
+) -> None:
+    for other in parent_ends:  # inherited copies would keep pipes open that the parent has closed
         other.close()
-    worker.live(connection, parent)
+    worker.serve(connection, parent)

@@ -1,27 +1,45 @@
-"""How a process that trains is set up: one thread, memory that is kept, no life after its parent's.
+"""Process-wide settings for training: threads, memory allocation, and the end of child processes.
 
-What the system does not offer is left out: everything here is about speed and tidiness.
+Where the operating system lacks one of these features, the function does nothing.
 """
 
 import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-PR_SET_PDEATHSIG = 1
+import torch
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
+PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def keep_memory() -> None:
-    """Let glibc hold on to freed memory: training takes the same again at every step."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread within the block.
+
+    Sums then have one order, so results are bit-identical on any number of cores. For small models
+    it is also faster.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory: every training step allocates the same sizes again."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
             libc = ctypes.CDLL(None)
@@ -30,11 +48,11 @@ def keep_memory() -> None:
             libc.mallopt(M_TOP_PAD, 64 << 20)
 
 
-def follow_parent(parent: int) -> None:
-    """End when the parent does, however it ends; leave Ctrl-C to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Ask Linux to send this process the signal as soon as its parent has ended, however it ends.
+
+    The setting survives `exec`, so it also works between fork and exec of another program.
+    """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before this one asked
-        os._exit(1)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

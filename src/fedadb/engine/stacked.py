@@ -1,4 +1,4 @@
-"""Clients side by side in one computation, for devices that one small model leaves idle."""
+"""Trains clients side by side in one computation, for devices that one small model leaves idle."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fedadb.core.algorithm import Context, Reply, Round
 from fedadb.core.vector import Vector
-from fedadb.engine.cohorts import OneByOne
+from fedadb.engine.cohorts import OneByOne, naming_client
 
 
 @dataclass
-class Running:
+class ActiveClient:
     """A client in the middle of its round."""
 
     k: int
@@ -28,37 +28,40 @@ class Running:
 
 @dataclass(frozen=True)
 class Stacked(OneByOne[Any, Any, Any]):
-    """Steps of all clients whose next batches have the same shapes are taken at once.
+    """Takes the steps of all clients whose next batches have equal shapes in one computation.
 
-    The mathematics of one by one, but sums in another order: not the same bits.
+    The mathematics is that of one by one, but sums have another order: results agree up to
+    rounding and are not bit-identical.
     """
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
-        running = [self._begin(sent, k, round) for k in clients]
-        while going := [one for one in running if one.batch is not None]:
-            groups: dict[tuple[torch.Size, ...], list[Running]] = {}
-            for one in going:
-                shapes = tuple(leaf.shape for leaf in tree_leaves(one.batch))
-                groups.setdefault(shapes, []).append(one)
+        active = [self._begin(sent, k, round) for k in clients]
+        while unfinished := [client for client in active if client.batch is not None]:
+            groups: dict[tuple[torch.Size, ...], list[ActiveClient]] = {}
+            for client in unfinished:
+                shapes = tuple(leaf.shape for leaf in tree_leaves(client.batch))
+                groups.setdefault(shapes, []).append(client)
             for group in groups.values():
                 self._step(group, sent, round)
-        return [self._end(one) for one in running]
+        return [self._end(client, round) for client in active]
 
-    def _begin(self, sent: Any, k: int, round: Round) -> Running:
+    def _begin(self, sent: Any, k: int, round: Round) -> ActiveClient:
         algorithm, f = self.learner.algorithm, self.learner.f
-        data, known = self.shards[k], self.memories.get(k)
-        self.learner.require_usable(data)
-        memory = algorithm.memory(sent.w) if known is None else known
-        ctx = Context(sent, memory, data.counts, round)
-        rng = self.rng.at("client", round.t, k)
-        batches = algorithm.batches(f, sent, data, self.learner.plan, rng)
-        first = next(batches)
-        with torch.no_grad():
-            measured = algorithm.measure(f, first, ctx)
-        return Running(k, ctx, sent.w.clone(), sent.w.zeros(), batches, first, measured)
+        data, memory = self.shards[k], self.memories.get(k)
+        with naming_client(k, round):
+            self.learner.require_usable(data)
+            if memory is None:
+                memory = algorithm.memory(sent.w)
+            ctx = Context(sent, memory, data.counts, round)
+            rng = self.rng.at("client", round.t, k)
+            batches = algorithm.batches(f, sent, data, self.learner.plan, rng)
+            first = next(batches)
+            with torch.no_grad():
+                measured = algorithm.measure(f, first, ctx)
+        return ActiveClient(k, ctx, sent.w.clone(), sent.w.zeros(), batches, first, measured)
 
-    def _step(self, group: list[Running], sent: Any, round: Round) -> None:
-        """One step of each, by one gradient over a new first dimension."""
+    def _step(self, group: list[ActiveClient], sent: Any, round: Round) -> None:
+        """One step of each client in the group, by one gradient over a new first dimension."""
         algorithm, f = self.learner.algorithm, self.learner.f
 
         def gradient(w: Vector, batch: Any, counts: Tensor, memory: Any) -> Vector:
@@ -68,11 +71,15 @@ class Stacked(OneByOne[Any, Any, Any]):
             lambda *leaves: torch.stack(leaves),
             *((one.w, one.batch, one.ctx.counts, one.ctx.memory) for one in group),
         )
-        g = torch.vmap(gradient)(*stacked)
-        for one, flat in zip(group, g.flat, strict=True):
-            self.learner.step(one.w, Vector(flat.contiguous(), g.layout), one.velocity, round)
-            one.batch = next(one.batches, None)
+        with naming_client(", ".join(str(client.k) for client in group), round):
+            g = torch.vmap(gradient)(*stacked)
+        for client, flat in zip(group, g.flat, strict=True):
+            g_k = Vector(flat.contiguous(), g.layout)
+            self.learner.step(client.w, g_k, client.velocity, round)
+            with naming_client(client.k, round):
+                client.batch = next(client.batches, None)
 
-    def _end(self, one: Running) -> Reply:
-        self.memories[one.k] = self.learner.algorithm.remember(one.w, one.ctx)
-        return Reply(one.w, one.ctx.counts.sum().cpu(), one.measured)
+    def _end(self, client: ActiveClient, round: Round) -> Reply:
+        with naming_client(client.k, round):
+            self.memories[client.k] = self.learner.algorithm.remember(client.w, client.ctx)
+        return Reply(client.w, client.ctx.counts.sum().cpu(), client.measured)

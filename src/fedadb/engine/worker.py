@@ -1,7 +1,8 @@
-"""A process that trains clients and, whenever it has nothing better to do, evaluates."""
+"""A worker process: it trains clients, and evaluates batches while it has none to train."""
 
 import json
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,12 +16,12 @@ from fedadb.core.data import Shard
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
-from fedadb.engine.answers import in_words, pack_answer
 from fedadb.engine.cohorts import train_client
-from fedadb.engine.evaluate import Exam
+from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
-from fedadb.engine.process import follow_parent, keep_memory
-from fedadb.engine.shared import Header, Shared, room_for
+from fedadb.engine.process import end_with_parent, keep_freed_memory
+from fedadb.engine.scheduling import RemoteError, pack_result
+from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed
 
 Message = dict[str, Any]
 
@@ -34,46 +35,46 @@ def receive(connection: Connection) -> Message:
     return message
 
 
-class Board:
-    """An evaluation that workers share: they take its batches one by one, in no fixed order."""
+class SharedEvaluation:
+    """An evaluation whose batches the workers share, each taking the next that is left."""
 
-    def __init__(self, exam: Exam, w: Vector, lock: Lock) -> None:
-        self.exam = exam
+    def __init__(self, test_set: TestSet, w: Vector, lock: Lock) -> None:
+        self.test_set = test_set
         self.lock = lock
-        n = len(exam)
+        n = len(test_set)
         tables = {
             "w": torch.zeros_like(w.flat),
             "taken": torch.tensor(n),
             "done": torch.tensor(n),
             "loss": torch.zeros(n, dtype=torch.float64),
-            "hits": torch.zeros(n, len(exam.counts), dtype=torch.long),
+            "hits": torch.zeros(n, len(test_set.counts), dtype=torch.long),
         }
-        memory = Shared(room_for(tables))
+        memory = SharedMemory(bytes_needed(tables))
         self.tables = memory.read(memory.write(tables))
         self.layout = w.layout
 
-    def post(self, w: Vector) -> None:
-        """Begin: from now on batches can be taken."""
+    def start(self, w: Vector) -> None:
+        """Evaluate w: from now on workers can take batches."""
         self.tables["w"].copy_(w.flat)
         with self.lock:
             self.tables["taken"].zero_()
             self.tables["done"].zero_()
 
-    def open(self) -> bool:
+    def has_batches(self) -> bool:
         """Whether batches are left to take."""
-        return int(self.tables["taken"]) < len(self.exam)
+        return int(self.tables["taken"]) < len(self.test_set)
 
     def finished(self) -> bool:
-        return int(self.tables["done"]) == len(self.exam)
+        return int(self.tables["done"]) == len(self.test_set)
 
-    def do_one(self) -> bool:
-        """Take a batch, if one is left, and evaluate it; whether it was the last to be done."""
+    def evaluate_next(self) -> bool:
+        """Take a batch, if one is left, and evaluate it; returns whether all are now done."""
         with self.lock:
             i = int(self.tables["taken"])
-            if i >= len(self.exam):
+            if i >= len(self.test_set):
                 return False
             self.tables["taken"].add_(1)
-        loss, hits = self.exam.batch(Vector(self.tables["w"], self.layout), i)
+        loss, hits = self.test_set.evaluate_batch(Vector(self.tables["w"], self.layout), i)
         self.tables["loss"][i] = loss
         self.tables["hits"][i] = torch.tensor(hits)
         with self.lock:
@@ -86,28 +87,31 @@ class Board:
 
 @dataclass(frozen=True)
 class Worker:
-    """What a worker knows from before it was forked."""
+    """What a worker inherits from its parent when it is forked."""
 
     learner: Learner[Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
     sent_kind: type[Any]
     memory_kind: type[Any]
-    broadcast: Shared
-    inbox: Shared
-    outbox: Shared
-    board: Board
+    broadcast: SharedMemory
+    inbox: SharedMemory
+    outbox: SharedMemory
+    evaluation: SharedEvaluation
 
-    def live(self, connection: Connection, parent: int) -> None:
-        """Do as the parent says, until it says no more."""
-        follow_parent(parent)
+    def serve(self, connection: Connection, parent: int) -> None:
+        """Carry out the parent's messages until it sends the last one or ends."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+        end_with_parent()
+        if os.getppid() != parent:  # it ended before the line above took effect
+            os._exit(1)
         torch.set_num_threads(1)
-        keep_memory()
+        keep_freed_memory()
         sent: Any = None
         try:
             while True:
-                while not connection.poll() and self.board.open():
-                    if self.board.do_one():
+                while not connection.poll() and self.evaluation.has_batches():
+                    if self.evaluation.evaluate_next():
                         send(connection, {"evaluated": True})
                 message = receive(connection)
                 if "sent" in message:
@@ -116,7 +120,7 @@ class Worker:
                     send(connection, self._train(sent, message))
                 elif "end" in message:
                     break
-        except (EOFError, OSError):  # the parent is gone
+        except (EOFError, OSError):  # the parent has ended
             pass
         os._exit(0)
 
@@ -128,10 +132,9 @@ class Worker:
             reply, memory = train_client(
                 self.learner, self.shards[k], sent, k, memory, round, self.rng
             )
-            return {"client": k, "header": self.outbox.write(pack_answer(reply, memory))}
+            return {"client": k, "header": self.outbox.write(pack_result(reply, memory))}
         except Exception as error:
-            kind, text = in_words(error)
-            return {"client": k, "error": kind, "text": text}
+            return {"client": k, "error": RemoteError.of(error)}
 
-    def _unpack(self, kind: type[Any], memory: Shared, header: Header) -> Any:
+    def _unpack(self, kind: type[Any], memory: SharedMemory, header: Header) -> Any:
         return unpack(kind, memory.read(header), self.learner.f.layout)

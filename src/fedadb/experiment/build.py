@@ -1,92 +1,100 @@
-"""From an experiment to the objects that compute it."""
+"""From an experiment to its federated data and its model."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedadb import datasets
-from fedadb.core.data import Examples, Shard, Splits
+from fedadb.core.data import DataSpec, Examples, Shard, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.model import Domain, Model, assemble
+from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
-from fedadb.core.track import Track, unseen
-from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import mixing
-from fedadb.engine.tensorfile import raw_bytes
-from fedadb.experiment.config import Experiment, Federation
+from fedadb.engine.evaluate import TestSet, mixed_order
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.settings import Federation
 from fedadb.partition import Labels, Rows
+from fedadb.progress import Progress, no_progress
+from fedadb.storage.tensorfile import raw_bytes
 
 
-@dataclass(frozen=True)
-class World:
-    f: Model
-    shards: Sequence[Shard]
-    test: Examples
-    domains: tuple[str, ...]  # of data of several origins
-    test_domain: Tensor | None  # where each test image comes from
-    transform: Transform
+class DataSummary(NamedTuple):
+    """What a run's directory says of its data, wherever they are."""
+
     classes: tuple[str, ...]
-    counts: list[list[int]]  # n_{k,c}
-    digest: str  # of the data and who holds them, so that a run does not go on with others
+    counts: list[list[int]]  # n_{k,c}; for real sites, one number per site: its rows
+    domains: tuple[str, ...]  # names of the domains or sites that the model is tested on
+    digest: str  # of the data and their partition, so that no run resumes on other data
 
     @property
     def examples(self) -> int:
-        """What all clients have together."""
-        return sum(sum(held) for held in self.counts)
+        """N: the rows of all clients."""
+        return sum(sum(counts) for counts in self.counts)
 
 
-def build(e: Experiment, track: Track = unseen) -> World:
-    """Load the data, deal them out and make the model."""
+@dataclass(frozen=True)
+class FederatedData:
+    """The data of a simulation, and which client holds which rows."""
+
+    spec: DataSpec
+    train: Examples
+    shards: Sequence[Shard]  # of client 0, 1, …
+    test: Examples  # in an order that mixes the classes
+    test_domain: Tensor | None  # the domain of each test row, if the data have several
+    summary: DataSummary
+
+    def test_set(self, f: Model, batch_size: int) -> TestSet:
+        return TestSet(f, self.test, self.spec.transform, batch_size, self.test_domain)
+
+
+def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData:
+    """Load the experiment's dataset and partition it."""
     device = pick_device(e.engine.device)
-    if e.engine.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
-        raise BadInput(
-            "engine.precision = 'bfloat16': this processor has no instructions for it, and would "
-            "take many times as long; use float32"
-        )
-    if e.engine.backend == "ray" and device.type != "cpu":
-        raise BadInput(
-            f"engine.backend = 'ray': its actors train on CPUs, and engine.device = "
-            f"{e.engine.device!r} is {device.type} here; set engine.device = 'cpu'"
-        )
-    splits = datasets.load(e.dataset, track)
+    splits = datasets.load(e.dataset, progress)
     rows = partition(e, splits)
     train = splits.train.to(device)
     classes = len(splits.classes)
-    shards = [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows]
-    f = model(e, splits.transform.domain(tuple(train.x.shape[1:])), classes, device)
-    order = mixing(len(splits.test.y))
-    return World(
-        f,
-        shards,
+    order = mixed_order(len(splits.test.y))
+    domains = splits.domains
+    return FederatedData(
+        splits.spec,
+        train,
+        [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows],
         test=splits.test.rows(order).to(device),
-        domains=splits.domains.names if splits.domains else (),
-        test_domain=splits.domains.test[order].to(device) if splits.domains else None,
-        transform=splits.transform,
-        classes=splits.classes,
-        counts=held(splits, rows),
-        digest=_digest(splits, rows),
+        test_domain=domains.test[order].to(device) if domains else None,
+        summary=DataSummary(
+            splits.classes,
+            class_counts(splits, rows),
+            domains.names if domains else (),
+            _digest(splits, rows),
+        ),
     )
 
 
-def model(e: Experiment, domain: Domain, classes: int, device: torch.device) -> Model:
-    """The experiment's model with its first weights: the same wherever it is made."""
-    rng = Stream(e.seed).at("model")
+def build_model(e: Experiment, spec: DataSpec) -> Model:
+    """The experiment's model with its initial weights, which follow from the seed alone."""
+    device = pick_device(e.engine.device)
+    if e.engine.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        raise BadInput(
+            "engine.precision = 'bfloat16': this processor has no instructions for it and would "
+            "be many times slower; use float32"
+        )
+    domain, rng = spec.transform.domain(spec.shape), Stream(e.seed).at("model")
     with rng.at("body").seeded():
         body = e.model.body(domain.shape)
-    f = assemble(body, e.algorithm.heads, domain, classes, rng)
+    f = assemble(body, e.algorithm.heads, domain, len(spec.classes), rng)
     f = replace(f, precision=e.engine.precision)
     f.module.to(device)
     return f
 
 
 def partition(e: Experiment, splits: Splits) -> list[Rows]:
-    """Who holds which rows."""
+    """The training rows of each client."""
     seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
     domain = splits.domains.train.numpy() if splits.domains else None
     labels = Labels(splits.train.y.numpy(), domain)
@@ -94,8 +102,8 @@ def partition(e: Experiment, splits: Splits) -> list[Rows]:
     return e.federation.partition.rows(labels, e.federation.clients, rng)
 
 
-def held(splits: Splits, rows: list[Rows]) -> list[list[int]]:
-    """n_{k,c}: how many rows of each class each client has."""
+def class_counts(splits: Splits, rows: list[Rows]) -> list[list[int]]:
+    """n_{k,c}: the number of rows of class c that client k holds."""
     labels, classes = splits.train.y.numpy(), len(splits.classes)
     return [np.bincount(labels[r], minlength=classes).tolist() for r in rows]
 
@@ -107,10 +115,10 @@ def _digest(splits: Splits, rows: list[Rows]) -> str:
     return digest.hexdigest()
 
 
-def sample(federation: Federation, seed: int, t: int) -> list[int]:
-    """The clients of round t = 1, 2, …: the same whatever the algorithm."""
-    if federation.sampling == "lineage":
-        rng: Any = np.random.RandomState(t - 1)  # what the lineage draws from
+def sample_clients(federation: Federation, seed: int, t: int) -> list[int]:
+    """The clients of round t = 1, 2, …: the same for every algorithm."""
+    if federation.sampling == "reference":
+        rng: Any = np.random.RandomState(t - 1)  # the generator of the reference code
     else:
         rng = Stream(seed).at("sampling", t).numpy()
     chosen: list[int] = rng.choice(federation.clients, federation.sampled, replace=False).tolist()
@@ -118,17 +126,18 @@ def sample(federation: Federation, seed: int, t: int) -> list[int]:
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor computes in it; where that cannot be told, it is trusted to."""
+    """Whether the processor computes in bfloat16; assumed true where the system does not say."""
     flags = Path("/proc/cpuinfo")
     return not flags.exists() or "bf16" in flags.read_text()
 
 
 def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        float(torch.zeros(1, device=device))  # the meta device, for one, computes nothing
+        float(torch.zeros(1, device=device))  # fails on the meta device, which computes nothing
     except (RuntimeError, AssertionError) as error:
-        raise BadInput(f"engine.device = {name!r}: is not on this machine") from error
+        raise BadInput(f"engine.device = {name!r}: this machine has no such device") from error
     return device

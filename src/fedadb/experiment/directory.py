@@ -1,16 +1,18 @@
-"""A run's directory: what it is called, and whose it is."""
+"""A run's identity: the name of its directory, and whether a directory belongs to it."""
 
 import hashlib
+import inspect
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from fedadb.core.errors import BadInput
-from fedadb.core.files import EXPERIMENT
-from fedadb.experiment import config
-from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import IDLE, flat
+from fedadb.experiment.config import Experiment, load_toml
+from fedadb.experiment.presets import flatten
+from fedadb.experiment.settings import affecting
+from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
 
 
 def default_directory(experiment: Experiment) -> Path:
@@ -18,41 +20,83 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def run_name(experiment: Experiment) -> str:
-    """What is run, in a few words and a digest: another name for whatever gives other results."""
+    """Dataset, algorithm, seed, and a digest of everything that can change results or records."""
     table = experiment.table()
     dataset = table["dataset"].rpartition("/")[2]
     words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
-    digest = hashlib.sha256(json.dumps(_decisive(table)).encode()).hexdigest()
+    identity = [_identity(table), *own_code(experiment).values()]
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     return re.sub(r"[^\w.-]+", "-", "-".join([*words, digest[:8]]))
 
 
+def own_code(experiment: Experiment) -> dict[str, str]:
+    """A digest of the source of each class that is the user's own, by its `module:Class`.
+
+    The digest covers the whole files of the class and of its base classes, but not other modules
+    that they import.
+    """
+    table = experiment.table()
+    parts = {
+        table["model"]["name"]: experiment.model,
+        table["algorithm"]["name"]: experiment.algorithm,
+        table["federation"]["partition"]["name"]: experiment.federation.partition,
+    }
+    return {name: _source_digest(type(part)) for name, part in parts.items() if ":" in name}
+
+
+def _source_digest(cls: type[Any]) -> str:
+    digest = hashlib.sha256()
+    for base in cls.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package not in {"fedadb", "torch", *sys.stdlib_module_names} or base is cls:
+            try:
+                digest.update(Path(inspect.getfile(base)).read_bytes())
+            except (OSError, TypeError):  # defined interactively
+                digest.update(base.__qualname__.encode())
+    return digest.hexdigest()
+
+
 def require_own(out: Path, experiment: Experiment) -> None:
-    """The directory is free, or holds this very experiment."""
+    """Raise BadInput unless the directory is free or holds this very experiment."""
     if not out.exists():
         return
     if not out.is_dir():
         raise BadInput(f"{out} is a file; --out must name a directory")
-    if (out / EXPERIMENT).exists():
-        try:
-            written = Experiment.read(config.load(out / EXPERIMENT))
-        except BadInput as error:
-            raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
-        there, here = (_decisive(e.table()) for e in (written, experiment))
-        # A name first: what belongs to it differs as well.
-        keys = sorted(there.keys() | here.keys(), key=lambda key: (not key.endswith(".name"), key))
-        for key in keys:
-            if there.get(key) != here.get(key):
-                raise BadInput(
-                    f"{out} holds another experiment: {key} is {there.get(key)!r} there and "
-                    f"{here.get(key)!r} here; choose another --out"
-                )
-    else:
+    if not (out / EXPERIMENT).exists():
         for path in out.iterdir():
-            # A process may have ended before it wrote the experiment.
+            # An earlier process may have ended before it wrote the experiment.
             if not path.name.startswith((".", EXPERIMENT)):
                 raise BadInput(f"{out} is not a run: it holds {path.name}; choose another --out")
+        return
+    try:
+        written = Experiment.read(load_toml(out / EXPERIMENT))
+    except BadInput as error:
+        raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
+    there, here = (_identity(e.table()) for e in (written, experiment))
+    # Names come first: if one differs, so do the settings that belong to it.
+    keys = sorted(there.keys() | here.keys(), key=lambda key: (not key.endswith(".name"), key))
+    for key in keys:
+        if there.get(key) != here.get(key):
+            raise BadInput(
+                f"{out} holds another experiment: {key} is {there.get(key)!r} there and "
+                f"{here.get(key)!r} here; choose another --out"
+            )
+    recorded = _recorded_code(out)
+    for name, digest in own_code(experiment).items():
+        if recorded.get(name, digest) != digest:
+            raise BadInput(
+                f"{out} was run with another version of {name}: its source has changed since; "
+                "choose another --out"
+            )
 
 
-def _decisive(table: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide what is computed."""
-    return {key: value for key, value in flat(table).items() if key not in IDLE}
+def _recorded_code(out: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads((out / ENVIRONMENT).read_text()).get("own_code", {}))
+    except (OSError, ValueError):  # not written yet, or damaged: whoever reads it will say so
+        return {}
+
+
+def _identity(table: dict[str, Any]) -> dict[str, Any]:
+    """The settings by which two runs are different runs."""
+    return affecting(flatten(table), "results", "records")

@@ -1,4 +1,4 @@
-"""Where a run was made: what one needs to know to make it again."""
+"""environment.json: the versions, commit and machine of a run."""
 
 import json
 import os
@@ -8,28 +8,29 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedadb.core.files import write_whole
+from fedadb.experiment.build import pick_device
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.directory import own_code
+from fedadb.storage.files import write_atomically
 
 PACKAGES = ("fedadb", "torch", "numpy", "scikit-learn", "safetensors")
 
 
-def note_environment(path: Path, t: int, device: torch.device) -> None:
-    """Write where the run starts; where it goes on after round t, if that is elsewhere."""
-    here = environment(device)
+def note_environment(path: Path, t: int, experiment: Experiment) -> None:
+    """Write the environment in which the run starts; if it resumes in another one, append that."""
+    current = environment(experiment)
     if not path.exists():
-        write_whole(path, json.dumps(here, indent=2).encode())
+        write_atomically(path, json.dumps(current, indent=2).encode())
         return
-    known = json.loads(path.read_text())
-    later = known.setdefault("later", [])
-    last = later[-1] if later else known
-    if any(last.get(key) != value for key, value in here.items()):
-        later.append({"after_round": t, **here})
-        write_whole(path, json.dumps(known, indent=2).encode())
+    recorded = json.loads(path.read_text())
+    later = recorded.setdefault("later", [])
+    last = later[-1] if later else recorded
+    if any(last.get(key) != value for key, value in current.items()):
+        later.append({"after_round": t, **current})
+        write_atomically(path, json.dumps(recorded, indent=2).encode())
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(experiment: Experiment) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
         "commit": _commit(),
@@ -38,17 +39,18 @@ def environment(device: torch.device) -> dict[str, Any]:
             "processor": _processor(),
             "cores": os.cpu_count(),
         },
-        "device": str(device),
+        "device": str(pick_device(experiment.engine.device)),
+        "own_code": own_code(experiment),
     }
 
 
 def _commit() -> str | None:
-    """The commit of fedadb itself when it runs from a checkout; "+" marks changes since."""
-    here = Path(__file__).parent.parent
+    """The commit of fedadb itself if it runs from a checkout; "+" marks uncommitted changes."""
+    package = Path(__file__).parent.parent
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(package), *words], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:

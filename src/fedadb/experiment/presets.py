@@ -1,4 +1,4 @@
-"""What an experiment takes as given when it does not say: by dataset, after the paper."""
+"""Default settings per dataset, after the paper; and operations on tables of settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "small": {"clients": 10, "participation": 0.5},
 }
 
-# How the work is spread and sites are dealt with: not what is computed.
-IDLE = (
-    "engine.workers", "engine.overlap", "engine.backend", "engine.address", "deployment.classes",
-    "deployment.shape",
-    "deployment.evaluate", "deployment.wait", "deployment.deadline", "deployment.min_replies",
-    "deployment.retries", "deployment.norm_bound",
-)  # fmt: skip
 
-# Tables with a name, which alone is short for them: `model = "lenet"`.
+# Tables that may be abbreviated to their name: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")
 
 SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
@@ -41,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "local": {"lr": 0.05, "batch_size": 32},
     },
     "organamnist": {"rounds": 300},
-    # Too few rows or classes for a hundred clients of strong skew.
+    # These have too few rows or classes for a hundred clients with strong skew.
     "breastmnist": {"federation": SMALL},
     "pneumoniamnist": {"federation": SMALL},
     "retinamnist": {"federation": SMALL},
@@ -61,14 +54,18 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given table, with what its dataset suggests and the defaults where it is silent."""
+    """The given table, completed by the defaults of its dataset and the general ones."""
     dataset, _, _ = str(given.get("dataset", DEFAULTS["dataset"])).partition(":")
     preset = PRESETS.get(dataset, {})
     return merge(merge(DEFAULTS, preset), given)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One table over another, key by key; a table with another name replaces the one below."""
+    """The table `above` over the table `below`, key by key.
+
+    A named table replaces one that has another name: settings of FedAvg do not carry over to
+    FedProx.
+    """
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
@@ -82,23 +79,25 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """{a: {b: v}} as {a.b: v}."""
+def flatten(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{a: {b: v}} as {"a.b": v}."""
     leaves: dict[str, Any] = {}
     for key, value in table.items():
-        below = flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
+        below = (
+            flatten(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
+        )
         leaves |= below
     return leaves
 
 
 def scenario(settings: Mapping[str, Any]) -> str | None:
-    """The name of a number of clients and a participation, if it has one; settings are flat."""
+    """The name of the flat settings' number of clients and participation, if they have one."""
     size = {k: settings.get(f"federation.{k}") for k in ("clients", "participation")}
     return next((name for name, known in SCENARIOS.items() if known == size), None)
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    """`a.b` = v as {a: {b: v}}."""
+    """`a.b` and v as {a: {b: v}}."""
     for name in reversed(key.split(".")):
         value = {name: value}
     table: dict[str, Any] = value

@@ -1,14 +1,15 @@
-"""A study: many experiments that belong together, such as a table of the paper.
+"""Studies: several experiments that belong together, such as a table of the paper.
 
     title = "…"
-    analyse = ["hessian"]        # if its runs are to be looked into as well
-    [experiment]                 # what all have in common
-    [vary]                       # what all grids vary: setting = [values]
+    analyse = ["hessian"]        # analyses of its runs, if any
+    [experiment]                 # settings that all experiments share
+    [vary]                       # settings that all grids vary: setting = [values]
     seed = [0, 1, 2]
-    [[grid]]                     # every combination of its values and those above
+    [[grid]]                     # every combination of its own values and those of [vary]
     dataset = ["svhn", "organamnist"]
 
-A study's experiments are those of all its grids, each once.
+A study consists of the experiments of all its grids; an experiment that occurs twice counts once.
+A grid's own values of a setting replace those of [vary].
 """
 
 import itertools
@@ -20,56 +21,67 @@ from pathlib import Path
 from typing import Any
 
 from fedadb.core.errors import BadInput
-from fedadb.experiment import config, tables
-from fedadb.experiment.config import Experiment
+from fedadb.experiment.config import Experiment, load_toml, override
 from fedadb.experiment.directory import run_name
-from fedadb.experiment.presets import NAMED, flat, merge, nested, scenario
+from fedadb.experiment.presets import NAMED, flatten, merge, nested, scenario
+from fedadb.experiment.validation import suggest
 
-KINDS = {"title": str, "analyse": list, "experiment": dict, "vary": dict, "grid": list}
-WRITTEN = {
-    "title": "text",
-    "analyse": "a list of analyses",
-    "experiment": "a table",
-    "vary": "a table",
-    "grid": "[[grid]] tables",
+KEYS: dict[str, tuple[type, str]] = {  # the type of each key of a study, and its name in errors
+    "title": (str, "text"),
+    "analyse": (list, "a list of analyses"),
+    "experiment": (dict, "a table"),
+    "vary": (dict, "a table"),
+    "grid": (list, "[[grid]] tables"),
 }
 
 
 @dataclass(frozen=True)
 class Study:
+    """Experiments to run, and analyses of the finished runs."""
+
     title: str
     experiments: Sequence[Experiment]
-    analyses: Sequence[str] = ()  # of its runs, when they are done
+    analyses: Sequence[str] = ()
 
 
 def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> Study:
-    """The study of a file; settings from the command line hold for all its experiments."""
-    table = config.load(path)
+    """Read a study from a file.
+
+    Args:
+        path: The TOML file.
+        settings: Assignments such as `local.lr=0.05` that apply to all experiments.
+        scale: The share of each experiment's rounds to run.
+    """
+    table = load_toml(path)
     for key, value in table.items():
-        if key not in KINDS:
-            raise BadInput(f"{path}: {key} is not a key of a study; {tables.near(key, KINDS)}")
-        if not isinstance(value, KINDS[key]):
-            raise BadInput(f"{path}: {key} must be {WRITTEN[key]}")
+        if key not in KEYS:
+            raise BadInput(f"{path}: {key} is not a key of a study; {suggest(key, KEYS)}")
+        kind, name = KEYS[key]
+        if not isinstance(value, kind):
+            raise BadInput(f"{path}: {key} must be {name}")
     if not table.get("grid"):
         raise BadInput(f"{path} has no [[grid]]: it varies nothing")
+    vary = table.get("vary", {})
     found: dict[str, Experiment] = {}
     for grid in table["grid"]:
+        axes = {**grid, **vary, **grid}  # in the order of the first two, with the grid's values
         for setting in settings:
             name = setting.partition("=")[0].strip()
-            if name in {**grid, **table.get("vary", {})}:
-                raise BadInput(f"--set {setting}: {name} is varied here; --only chooses among it")
-        for chosen in combinations({**grid, **table.get("vary", {})}, str(path)):
+            if name in axes:
+                raise BadInput(f"--set {setting}: the study varies {name}; select with --only")
+        for chosen in combinations(axes, str(path)):
             given = table.get("experiment", {})
             for key, value in chosen.items():
                 given = merge(given, nested(key, value))
             for setting in settings:
-                given = config.override(given, setting)
+                given = override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
             found.setdefault(run_name(experiment), experiment)
     return Study(table.get("title", path.stem), list(found.values()), table.get("analyse", ()))
 
 
 def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]:
+    """Every combination of the axes' values."""
     for key, values in axes.items():
         if isinstance(values, dict):
             inner = next(iter(values))
@@ -83,9 +95,9 @@ def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]
 
 
 def scaled(e: Experiment, scale: float) -> Experiment:
-    """A share of the rounds, over which the learning rate falls as far as over all of them.
+    """The experiment with a share of its rounds, over which the learning rate falls as far.
 
-    β = (t/T)^(γτ) weighs a round by its place among T; so must the learning rate.
+    FedADB's β = (t/T)^(γτ) depends on a round's position among all T; the learning rate must too.
     """
     if scale == 1:
         return e
@@ -94,44 +106,44 @@ def scaled(e: Experiment, scale: float) -> Experiment:
     return Experiment.read(merge(e.table(), {"rounds": rounds, "local": {"lr_decay": decay}}))
 
 
-def says(experiment: Experiment, key: str) -> Any:
+def setting_of(experiment: Experiment, key: str) -> Any:
     """A setting by its name or the end of it: `alpha` is `federation.partition.alpha`."""
-    settings = flat(experiment.table())
+    settings = flatten(experiment.table())
     if key in ("scenario", "federation.scenario"):
         return scenario(settings)
     if f"{key}.name" in settings and key in NAMED:
         return settings[f"{key}.name"]
     ends = [name for name in settings if name == key or name.endswith(f".{key}")]
-    # FedDyn has an alpha too; the settings that methods share come first.
+    # FedDyn also has an alpha; settings that all methods share take precedence.
     ends.sort(key=lambda name: name.startswith("algorithm."))
     return settings[ends[0]] if ends else None
 
 
 def select(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Experiment]:
-    """Those for which all of `KEY=VALUE[,VALUE…]` hold."""
+    """The experiments that meet all conditions `KEY=VALUE[,VALUE…]`."""
     left = list(experiments)
     for condition in only:
         key, equals, wanted = condition.partition("=")
         if not equals:
-            raise BadInput(f"--only {condition}: must be KEY=VALUE, as in dataset=organamnist")
-        known = list(dict.fromkeys(says(e, key) for e in experiments))
+            raise BadInput(f"--only {condition}: must be KEY=VALUE, such as dataset=organamnist")
+        known = list(dict.fromkeys(setting_of(e, key) for e in experiments))
         if known == [None]:
             raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}")
-        values = [_same(value, known) for value in wanted.split(",")]
+        values = [_matching(value, known) for value in wanted.split(",")]
         if None in values:
-            there = ", ".join(str(value) for value in known if value is not None)
-            raise BadInput(f"--only {condition}: {key} is {there} here")
-        left = [e for e in left if says(e, key) in values]
+            found = ", ".join(str(value) for value in known if value is not None)
+            raise BadInput(f"--only {condition}: the values of {key} here are {found}")
+        left = [e for e in left if setting_of(e, key) in values]
     if not left:
         raise BadInput(
-            f"--only {' --only '.join(only)}: no experiment is all of that; several values of one "
-            "key go with commas, dataset=a,b"
+            f"--only {' --only '.join(only)}: no experiment meets all conditions; separate several "
+            "values of one key by commas: dataset=a,b"
         )
     return left
 
 
-def _same(text: str, known: Sequence[Any]) -> Any:
-    """Which of the known values is meant: numbers are the same however they are written."""
+def _matching(text: str, known: Sequence[Any]) -> Any:
+    """The known value that the text stands for; numbers match however they are written."""
     for value in known:
         if text == str(value) or (isinstance(value, bool) and text == str(value).lower()):
             return value
@@ -140,3 +152,30 @@ def _same(text: str, known: Sequence[Any]) -> Any:
                 if float(text) == value:
                     return value
     return None
+
+
+def compare(
+    given: Mapping[str, Any], algorithms: Sequence[str], seeds: Sequence[int]
+) -> list[Experiment]:
+    """One experiment with each combination of algorithms and seeds.
+
+    Settings of an algorithm apply to the algorithm whose name stands beside them.
+    """
+    for word, values in (("algorithm", algorithms), ("seed", seeds)):
+        if len(set(values)) < len(values):
+            twice = next(v for v in values if values.count(v) > 1)
+            raise BadInput(f"{word} {twice} is given twice")
+    table = merge({"algorithm": {}}, given)["algorithm"]
+    settings = sorted(table.keys() - {"name"}) if isinstance(table, Mapping) else []
+    if settings and "name" not in table and len(algorithms) == 1:
+        given = merge(given, {"algorithm": {"name": algorithms[0]}})
+    elif settings and table.get("name") not in algorithms:
+        whose = f"is for {table['name']}" if "name" in table else "does not say for which algorithm"
+        raise BadInput(
+            f"algorithm.{settings[0]} {whose}; set algorithm.name to one of {', '.join(algorithms)}"
+        )
+    return [
+        Experiment.read(merge(given, {"algorithm": {"name": algorithm}, "seed": seed}))
+        for algorithm in algorithms
+        for seed in seeds
+    ]

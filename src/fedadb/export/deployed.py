@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from fedadb.algorithms import ALGORITHMS
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
-from fedadb.experiment import tables
-from fedadb.experiment.finished import Finished
+from fedadb.experiment import validation
+from fedadb.experiment.stored import Finished
 from fedadb.export.card import Card
 from fedadb.models import MODELS
 
@@ -46,7 +46,7 @@ def unfilled(table: dict[str, Any], card: Card) -> Deployed:
     """The model of an experiment's table, its weights still to be loaded."""
     rng = Stream(0)
     with rng.at("body").seeded():
-        body = tables.named(MODELS, table["model"], "model").body(card.shape)
-    heads = tables.named(ALGORITHMS, table["algorithm"], "algorithm").heads
+        body = validation.to_named(MODELS, table["model"], "model").body(card.shape)
+    heads = validation.to_named(ALGORITHMS, table["algorithm"], "algorithm").heads
     f: Model = assemble(body, heads, Domain.unbounded(card.shape), len(card.classes), rng)
     return Deployed(f.module.body, f.module.heads[f.head], card)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 from fedadb.core.stream import Stream
 from fedadb.export.card import Card, read_card
 from fedadb.export.deployed import Deployed
@@ -36,7 +36,7 @@ def require(*packages: str) -> None:
 def write(path: Path, model: Deployed, card: Card) -> None:
     content = _traced(model, card)
     _check(content, model, card, path)
-    write_whole(path, content + _seal(content))
+    write_atomically(path, content + _seal(content))
 
 
 class Onnx:

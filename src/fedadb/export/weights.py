@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.engine.tensorfile import read_tensors, write_tensors
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 from fedadb.experiment import config
 from fedadb.export.card import Card, read_card
 from fedadb.export.deployed import Deployed, unfilled
@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[Card, Deployed]:
     # A file of weights must not decide what is imported.
     if own := own_code(card.experiment):
         raise BadInput(f"{path} needs {own}, which is not part of fedadb; export the run to .onnx")
-    model = unfilled(config.parse(card.experiment, str(path)), card)
+    model = unfilled(config.parse_toml(card.experiment, str(path)), card)
     if card.frozen:
         for layer in batch_layers(model):
             fix(layer, torch.zeros(layer.num_features), torch.ones(layer.num_features))
@@ -62,7 +62,7 @@ def read(path: Path) -> tuple[Card, Deployed]:
 
 def own_code(experiment: str) -> str | None:
     """The `module:Class` that the model is made by, if it is not one of fedadb's."""
-    table = config.parse(experiment, "the experiment")
+    table = config.parse_toml(experiment, "the experiment")
     names = [table[part]["name"] for part in ("model", "algorithm")]
     return next((name for name in names if ":" in name), None)
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.files import ROUNDS
+from fedadb.storage.run_directory import ROUNDS
 from fedadb.core.stream import Stream
-from fedadb.core.track import Track, unseen
-from fedadb.engine import record
-from fedadb.experiment.finished import Finished, read_run
+from fedadb.progress import Progress, no_progress
+from fedadb.storage.records import read_records
+from fedadb.experiment.stored import Finished, read_run
 from fedadb.export import onnxfile, weights
 from fedadb.export.card import ENDINGS, Card
 from fedadb.export.deployed import Deployed, deployed
@@ -28,12 +28,14 @@ class Frozen(NamedTuple):
     after: float
 
 
-def export(directory: Path, to: Path, images: int | None, track: Track = unseen) -> Frozen | None:
+def export(
+    directory: Path, to: Path, images: int | None, progress: Progress = no_progress
+) -> Frozen | None:
     """Write the deployed classifier of a run; its batch statistics frozen from so many images."""
     require_target(to)
     if to.suffix.lower() == ".onnx":
         onnxfile.require("onnx", "onnxscript", "onnxruntime")
-    run = read_run(directory, track)
+    run = read_run(directory, progress)
     transform, shape = run.world.transform, run.world.f.domain.shape
     channels, height, width = shape
     card = Card(
@@ -61,7 +63,7 @@ def export(directory: Path, to: Path, images: int | None, track: Track = unseen)
     write(to, model, card)
     if images is None:
         return None
-    before = record.read(directory / ROUNDS)[-1]["accuracy"]
+    before = read_records(directory / ROUNDS)[-1]["accuracy"]
     return Frozen(before, accuracy(model, run.world.test))
 
 

@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt
 
 from fedadb.core.errors import BadInput
 from fedadb.partition.protocol import Labels, Rows
+from fedadb.roles import Role
 
 ATTEMPTS = 200_000  # CIFAR-10 at K = 100, α = 0.05 takes 16 to 40 thousand
 WORK = 20_000_000  # shares drawn before giving up: seconds, also with very many clients
@@ -23,7 +24,7 @@ AT_ONCE = 25_600  # shares drawn side by side: 256 attempts for 100 clients
 class Dirichlet:
     """The smaller α, the fewer classes a client holds."""
 
-    alpha: Annotated[float, Gt(0)] = 0.1  # α
+    alpha: Annotated[float, Gt(0), Role(shared=False, fixed_by_paper=False)] = 0.1  # α
     min_rows: Annotated[int, Ge(1)] = 10  # of each client
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:

@@ -13,7 +13,6 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedadb.core.files import write_whole
 from fedadb.report.convergence import race
 from fedadb.report.groups import Board, colours
 from fedadb.report.notes import shortened
@@ -21,6 +20,7 @@ from fedadb.report.partition import plain
 from fedadb.report.runs import Run
 from fedadb.report.statistics import ewma, interval, mean_curve
 from fedadb.report.sweeps import draw_sweep, sweeps
+from fedadb.storage.files import write_atomically
 
 PICTURES = ("png", "pdf")
 
@@ -41,7 +41,7 @@ def save(figure: Figure, path: Path) -> None:
     for ending in PICTURES:
         picture = io.BytesIO()
         figure.savefig(picture, format=ending, dpi=150)
-        write_whole(path.with_name(f"{path.name}.{ending}"), picture.getvalue())
+        write_atomically(path.with_name(f"{path.name}.{ending}"), picture.getvalue())
 
 
 def title(board: Board, column: str) -> str:

@@ -13,13 +13,13 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 
 from fedadb.core.errors import Fault
-from fedadb.core.files import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION
-from fedadb.engine.record import ALWAYS
 from fedadb.report import tables
 from fedadb.report.formats import Table
 from fedadb.report.groups import Board, colours
-from fedadb.report.runs import Run, anchor_files
+from fedadb.report.runs import Run
 from fedadb.report.statistics import ewma
+from fedadb.storage.records import REQUIRED
+from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, kept_files
 
 POINTS = 500  # of a curve
 CLASS_VALUES = 2_000_000  # of class accuracies, in all runs together
@@ -74,7 +74,7 @@ def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, A
         "measured": {
             key: thinned([record.get(key) for record in run.rounds])
             for key in sorted(run.rounds[0], key=lambda key: bool(COST.search(key)))
-            if key not in ALWAYS and isinstance(run.rounds[0][key], (int, float, type(None)))
+            if key not in REQUIRED and isinstance(run.rounds[0][key], (int, float, type(None)))
         },
         "class_t": [i + 1 for i in by_class if i < len(run.rounds)],
         # In thousandths: short to write, and no finer than a test set of a thousand images.
@@ -84,7 +84,7 @@ def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, A
             if i < len(run.rounds)
         ],
         "partition": run.beside(PARTITION),
-        "anchors": [_anchors(t, path) for t, path in anchor_files(run.directory).items()],
+        "anchors": [_anchors(t, path) for t, path in kept_files(run.directory).items()],
         "analysis": {
             path.stem: run.beside(f"{ANALYSIS}/{path.name}")
             for path in sorted((run.directory / ANALYSIS).glob("*.json"))
@@ -109,11 +109,8 @@ def _anchors(t: int, path: Path) -> dict[str, Any]:
     """The anchors of a round as pictures, each with its class and confidence."""
     try:
         with safe_open(path, framework="np") as file:
-            about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             x, c, confidence = (file.get_tensor(f"anchors/{n}") for n in ("x", "c", "confidence"))
-            low, high = (
-                np.array(json.loads(about[side]))[:, None, None] for side in ("low", "high")
-            )
+            low, high = (file.get_tensor(side)[:, None, None] for side in ("low", "high"))
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise Fault(f"{path} is damaged ({error}); delete it to do without it") from error
     pixels = x  # if they were sent as pixels

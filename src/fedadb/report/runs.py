@@ -1,7 +1,6 @@
 """Runs as they lie on disk: what was run, where, and what came of it round by round."""
 
 import json
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import EXPERIMENT, ROUNDS
-from fedadb.engine import record
-from fedadb.engine.record import Record
-from fedadb.experiment.presets import IDLE, flat
+from fedadb.experiment.presets import flatten
+from fedadb.experiment.settings import affecting
+from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
+from fedadb.storage.run_directory import EXPERIMENT, ROUNDS
 
 RESOLVED = (
     "dataset",
@@ -24,8 +23,6 @@ RESOLVED = (
     "federation.participation",
     "local.lr",
 )
-# What makes no other row or column: seeds are averaged over, the rest changes no record.
-NOT_SETTINGS = ("seed", "record_clients", "algorithm.keep_anchors", *IDLE)
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,9 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the result but the seed, under dotted names."""
-        leaves = flat(self.experiment)
-        return {key: value for key, value in leaves.items() if key not in NOT_SETTINGS}
+        """Every setting that affects results, by dotted name, without the seed."""
+        deciding = affecting(flatten(self.experiment), "results")
+        return {key: value for key, value in deciding.items() if key != "seed"}
 
     def beside(self, name: str) -> Any:
         """What a JSON file of the run's directory says; {} if there is none."""
@@ -87,17 +84,17 @@ def read(directory: Path) -> Run:
         experiment = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Fault(f"{path} is damaged: {error}") from error
-    lacking = [key for key in RESOLVED if key not in flat(experiment)]
+    lacking = [key for key in RESOLVED if key not in flatten(experiment)]
     if lacking:
         raise Fault(f"{path} has no {lacking[0]!r}: another version wrote it")
-    rounds = record.read(directory / ROUNDS)
+    rounds = read_records(directory / ROUNDS)
     for line in rounds:
-        if lacking := [key for key in record.ALWAYS if key not in line]:
+        if lacking := [key for key in REQUIRED if key not in line]:
             raise Fault(
                 f"{directory / ROUNDS}: round {line['round']} has no {lacking[0]!r}: another "
                 "version wrote it"
             )
-    return Run(directory, experiment, rounds, whole=record.ends_whole(directory / ROUNDS))
+    return Run(directory, experiment, rounds, whole=ends_complete(directory / ROUNDS))
 
 
 class Reading(NamedTuple):
@@ -134,10 +131,3 @@ def read_all(places: Sequence[Path]) -> Reading:
     if not found:
         raise Fault("; ".join(damaged))
     return Reading(list(found.values()), notes, damaged)
-
-
-def anchor_files(directory: Path) -> dict[int, Path]:
-    """What was sent in the rounds whose anchors were kept."""
-    files = sorted(directory.glob("sent-*.safetensors"))
-    rounds = (re.fullmatch(r"sent-(\d+)", path.stem) for path in files)
-    return {int(t[1]): path for t, path in zip(rounds, files, strict=True) if t}

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from fedadb.core.files import PARTITION
 from fedadb.experiment.presets import scenario
 from fedadb.report import paper
 from fedadb.report.convergence import convergence
@@ -18,6 +17,7 @@ from fedadb.report.statistics import (
     last_rounds,
     over_seeds,
 )
+from fedadb.storage.run_directory import PARTITION
 
 
 def accuracy(board: Board) -> Table:

@@ -11,11 +11,11 @@ from threading import Lock
 from typing import Any
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.files import ROUNDS
 from fedadb.report.groups import arrange
 from fedadb.report.page import as_json, page
 from fedadb.report.pagedata import page_data
 from fedadb.report.runs import find, read_all
+from fedadb.storage.run_directory import ROUNDS
 
 
 class Watched:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fedadb.core.files import write_whole
 from fedadb.report import tables
 from fedadb.report.figures import PICTURES, draw_all, save
 from fedadb.report.formats import Table, comma_separated, latex, markdown
 from fedadb.report.groups import Board
 from fedadb.report.page import page
 from fedadb.report.pagedata import page_data
+from fedadb.storage.files import write_atomically
 
 FORMATS: dict[str, Callable[[Table], str]] = {
     "md": markdown,
@@ -28,8 +28,8 @@ def write_report(board: Board, title: str, out: Path) -> Path:
             path.unlink()
     for table in tables.everything(board):
         for ending, written in FORMATS.items():
-            write_whole(out / f"{table.name}.{ending}", written(table).encode())
+            write_atomically(out / f"{table.name}.{ending}", written(table).encode())
     for name, figure in draw_all(board).items():
         save(figure, out / name)
-    write_whole(out / PAGE, page(page_data(board, title)).encode())
+    write_atomically(out / PAGE, page(page_data(board, title)).encode())
     return out / PAGE

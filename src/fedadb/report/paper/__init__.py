@@ -7,19 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedadb.experiment.presets import flat, scenario
+from fedadb.experiment.presets import flatten, scenario
+from fedadb.experiment.settings import role
 from fedadb.report.runs import Run
 
 HERE = Path(__file__).parent
-# What the paper varies, or what is of no account.
-FREE = (
-    "dataset",
-    "federation.clients",
-    "federation.participation",
-    "federation.partition.alpha",
-    "engine.device",
-    "record_clients",
-)
 
 
 class Published(NamedTuple):
@@ -50,7 +42,7 @@ def deviations(run: Run) -> dict[str, Any] | None:
     known = dataset in paper["rounds"] and name in paper["algorithm"]
     if not known or scenario(run.settings) is None:
         return None
-    expected = flat(
+    expected = flatten(
         {
             "rounds": paper["rounds"][dataset],
             "model": paper["model"][dataset],
@@ -61,7 +53,7 @@ def deviations(run: Run) -> dict[str, Any] | None:
             "engine": paper["engine"],
         }
     )
-    keys = [key for key in (expected | run.settings) if key not in FREE]
+    keys = [key for key in (expected | run.settings) if role(key).fixed_by_paper]
     changed = {key: run.settings.get(key) for key in keys}
     return {key: value for key, value in changed.items() if value != expected.get(key)}
 

@@ -1,7 +1,6 @@
-"""Memory that a process and those forked from it see alike.
+"""Memory that a process shares with the processes it forks.
 
-It has no name, so nothing is left behind however the processes end, and no limit of /dev/shm
-applies to it.
+It is anonymous: nothing is left behind however the processes end, and no limit of /dev/shm applies.
 """
 
 import mmap
@@ -14,29 +13,29 @@ from torch import Tensor
 from fedadb.core.errors import Fault
 
 Header = list[tuple[str, str, list[int], int]]
-"""Name, type, shape and offset of each tensor: all that needs to be sent."""
+"""Name, type, shape and offset of each tensor: all that a reader needs to find them."""
 
 ALIGNMENT = 64
 
 
-def room_for(tensors: Mapping[str, Tensor]) -> int:
-    """Bytes that the tensors take, one after the other."""
+def bytes_needed(tensors: Mapping[str, Tensor]) -> int:
+    """The size of a SharedMemory that holds these tensors."""
     return sum(tensor.nbytes + ALIGNMENT for tensor in tensors.values())
 
 
-class Shared:
-    """A piece of such memory, written and read as named tensors."""
+class SharedMemory:
+    """A block of shared memory that holds named tensors."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, ALIGNMENT)
         self._memory = mmap.mmap(-1, self.size)
 
     def write(self, tensors: Mapping[str, Tensor]) -> Header:
-        """Copy the tensors in; what `read` needs to find them."""
-        if room_for(tensors) > self.size:
+        """Copy the tensors into the block, and return the header that `read` needs."""
+        if bytes_needed(tensors) > self.size:
             raise Fault(
-                f"{', '.join(tensors)}: {room_for(tensors)} bytes in a place for {self.size}; what "
-                "a client replies and remembers must not grow from round to round"
+                f"{', '.join(tensors)}: {bytes_needed(tensors)} bytes do not fit into "
+                f"{self.size}; a client's reply and memory must not grow from round to round"
             )
         header: Header = []
         offset = 0
@@ -48,7 +47,7 @@ class Shared:
         return header
 
     def read(self, header: Header) -> dict[str, Tensor]:
-        """The tensors where they lie: what is written next changes them."""
+        """Views of the tensors: the next `write` changes them."""
         return {name: self._view(dtype, shape, at) for name, dtype, shape, at in header}
 
     def _view(self, dtype: str, shape: list[int], offset: int) -> Tensor:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedadb.core.errors import BadInput
-from fedadb.engine.record import Record
+from fedadb.storage.records import Record
 
 
 def require() -> None:

@@ -1,4 +1,4 @@
-"""Safetensors files that know their own digest."""
+"""Safetensors files with a checksum."""
 
 import hashlib
 import json
@@ -11,35 +11,35 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedadb.core.errors import Fault
-from fedadb.core.files import write_whole
+from fedadb.storage.files import write_atomically
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-    """Write the tensors, and what there is to say about them, in one move."""
-    # Copied, because safetensors refuses tensors that share memory.
-    own = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    # One entry, because safetensors writes several in an order that changes from run to run.
-    metadata = {"fedadb": json.dumps({**about, "sha256": _digest(own, about)})}
-    write_whole(path, safetensors.torch.save(own, metadata=metadata))
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and metadata atomically, with a checksum over both."""
+    # safetensors refuses tensors that share memory, so each is copied.
+    copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    # One entry: safetensors writes several in an order that changes from run to run.
+    entry = {"fedadb": json.dumps({**metadata, "sha256": _digest(copies, metadata)})}
+    write_atomically(path, safetensors.torch.save(copies, metadata=entry))
 
 
 def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote; a Fault with the remedy if anything in it has changed."""
+    """What `write_tensors` wrote. If the file was changed, a Fault that ends in the remedy."""
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fedadb", "{}"))
+            metadata = json.loads((file.metadata() or {}).get("fedadb", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise Fault(f"{path} is missing; {remedy}") from error
     except (SafetensorError, ValueError) as error:
         raise Fault(f"{path} is damaged ({error}); {remedy}") from error
-    if about.pop("sha256", None) != _digest(tensors, about):
+    if metadata.pop("sha256", None) != _digest(tensors, metadata):
         raise Fault(f"{path} is damaged (its checksum is wrong); {remedy}")
-    return tensors, about
+    return tensors, metadata
 
 
-def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(json.dumps(sorted(about.items())).encode())
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

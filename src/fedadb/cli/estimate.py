@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fedadb import datasets
 from fedadb.core.algorithm import Round
 from fedadb.core.stream import Stream
-from fedadb.engine.evaluate import Exam
+from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.process import cores
 from fedadb.experiment.build import build
@@ -58,7 +58,7 @@ def measure(e: Experiment) -> Cost:
         memory = algorithm.memory(sent.w)
         _, train = _timed(lambda: learner.train(few, sent, memory, round, Stream(0)))
         n = len(world.test.y)
-        exam = Exam(world.f, world.test, world.transform, min(ROWS, n))
+        exam = TestSet(world.f, world.test, world.transform, min(ROWS, n))
         _, test = _timed(lambda: exam.batch(algorithm.deployed(s), 0))
     return Cost(train / len(few), test / exam.batch_size, server, world.examples, n)
 

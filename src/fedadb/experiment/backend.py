@@ -1,0 +1,36 @@
+"""Where a run's clients train and its models are evaluated."""
+
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from fedadb.core.model import Model
+from fedadb.engine.cohorts import Cohort
+from fedadb.engine.evaluate import Evaluator, TestSet
+from fedadb.experiment.build import DataSummary
+from fedadb.experiment.config import Experiment
+from fedadb.progress import Progress
+
+
+class Backend(Protocol):
+    """A simulation on this machine or a Ray cluster, or a real federation."""
+
+    @property
+    def f(self) -> Model: ...
+
+    @property
+    def data(self) -> DataSummary: ...
+
+    @property
+    def test_set(self) -> TestSet | None:
+        """The test data on this machine; None if only the sites have any."""
+        ...
+
+    def open(
+        self, memories: MutableMapping[int, Any]
+    ) -> AbstractContextManager[tuple[Cohort[Any], Evaluator]]:
+        """Start the cohort, which reads and writes the clients' memories, and the evaluator."""
+        ...
+
+
+MakeBackend = Callable[[Experiment, Progress], AbstractContextManager[Backend]]

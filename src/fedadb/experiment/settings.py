@@ -1,0 +1,150 @@
+"""The settings that can be checked without torch, and the role of every setting."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_type_hints
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel
+
+from fedadb.experiment.validation import STRICT
+from fedadb.partition import PARTITIONS, Partition
+from fedadb.partition.dirichlet import Dirichlet
+from fedadb.roles import Role
+
+SERVER = Role(shared=False)
+PAPER_VARIES = Role(shared=False, fixed_by_paper=False)
+RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
+NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part in a simulation, and which client holds which rows.
+
+    ```python
+    fedadb.Federation(clients=10, participation=0.5, partition=fedadb.Dirichlet(alpha=0.3))
+    ```
+    """
+
+    clients: Annotated[int, Ge(1), PAPER_VARIES] = 100  # K
+    # ρ: the share of clients in a round
+    participation: Annotated[float, Gt(0), Le(1), PAPER_VARIES] = 0.05
+    partition: Annotated[Partition, SERVER] = Dirichlet()
+    partition_seed: Annotated[int | None, SERVER] = None  # None: the experiment's seed
+    # "seeded": the clients of round t follow from (seed, t). "reference": from t alone, as in the
+    # code that the paper builds on (the FedNTD and FedSOL repositories), so all seeds sample alike.
+    sampling: Annotated[Literal["seeded", "reference"], SERVER] = "seeded"
+
+    @property
+    def sampled(self) -> int:
+        """The number of clients in a round."""
+        return int(self.clients * self.participation + 1e-9)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a run is computed. Backend, workers and overlap do not change any bit of the results.
+
+    ```python
+    fedadb.Engine(workers=1, device="cpu")
+    ```
+    """
+
+    # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
+    device: Annotated[str, PAPER_VARIES] = "auto"
+    # worker processes; auto: one per core
+    workers: Annotated[Annotated[int, Ge(1)] | Literal["auto"], NO_EFFECT] = "auto"
+    # "stacked": all clients of a round in one computation, for GPUs; auto: each by itself
+    cohort: Annotated[Literal["auto", "stacked"], SERVER] = "auto"
+    # workers are processes on this machine, or actors of a Ray cluster
+    backend: Annotated[Literal["processes", "ray"], NO_EFFECT] = "processes"
+    # of the Ray cluster: "auto", "ray://head:10001"; None: start Ray on this machine
+    address: Annotated[str | None, NO_EFFECT] = None
+    overlap: Annotated[bool, NO_EFFECT] = True  # evaluate a round while the next one trains
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How the server of a real federation deals with its sites. Simulations ignore it."""
+
+    # class names, and channels, height and width of an image, if the server has no data
+    classes: Annotated[tuple[str, ...], NO_EFFECT] = ()
+    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], NO_EFFECT] = ()
+    # who evaluates the model: the server on its test set, the sites on theirs, or both
+    evaluate: Annotated[Literal["server", "sites", "both"], NO_EFFECT] = "server"
+    wait: Annotated[float, Gt(0), NO_EFFECT] = 600.0  # seconds for all sites to connect
+    deadline: Annotated[float, Gt(0), NO_EFFECT] = 3600.0  # seconds for a site to answer
+    # replies that a round needs; None: half of the sites asked
+    min_replies: Annotated[Annotated[int, Ge(1)] | None, NO_EFFECT] = None
+    retries: Annotated[int, Ge(0), NO_EFFECT] = 2  # of a round with fewer replies
+    # largest accepted ‖w_k − w‖; None: any
+    norm_bound: Annotated[Annotated[float, Gt(0)] | None, NO_EFFECT] = None
+
+
+class Settings(BaseModel):
+    """The part of an experiment that needs no torch."""
+
+    model_config = STRICT
+
+    dataset: Annotated[str, PAPER_VARIES] = "digits"
+    rounds: Annotated[int, Ge(1)] = 1000  # T
+    seed: Annotated[int, Ge(0)] = 0
+    # Also evaluate each client's model before the mean, on its own classes and on the others. That
+    # takes one more evaluation per client of a round.
+    record_clients: Annotated[bool, RECORDS] = False
+    # The rounds whose broadcast is kept, if the algorithm has something to keep; auto: the first,
+    # T/20, T/2 and the last.
+    keep_broadcasts: Annotated[tuple[Annotated[int, Ge(1)], ...] | Literal["auto"], RECORDS] = (
+        "auto"
+    )
+    federation: Federation = Federation()
+    engine: Engine = Engine()
+    deployment: Deployment = Deployment()
+
+    def keeps_broadcast(self, t: int) -> bool:
+        """Whether what the algorithm keeps of round t's broadcast is saved."""
+        if self.keep_broadcasts == "auto":
+            return t in {1, max(1, self.rounds // 20), max(1, self.rounds // 2), self.rounds}
+        return t in self.keep_broadcasts
+
+
+def role(key: str) -> Role:
+    """The role of a setting by its dotted name; a setting of a table may inherit the table's."""
+    known = _roles()
+    parts = key.split(".")
+    for n in range(len(parts), 0, -1):
+        if found := known.get(".".join(parts[:n])):
+            return found
+    return Role()
+
+
+def affecting(settings: Mapping[str, Any], *kinds: str) -> dict[str, Any]:
+    """Of flat settings, those that affect one of the given kinds: "results", "records"."""
+    return {key: value for key, value in settings.items() if role(key).affects in kinds}
+
+
+@cache
+def _roles() -> dict[str, Role]:
+    found = {}
+    for name, field in Settings.model_fields.items():
+        found |= _with_role(name, field.metadata)
+        if dataclasses.is_dataclass(field.annotation):
+            found |= _roles_of(field.annotation, name)
+    for partition in PARTITIONS.values():
+        found |= _roles_of(partition, "federation.partition")
+    return found
+
+
+def _roles_of(cls: Any, path: str) -> dict[str, Role]:
+    found = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        found |= _with_role(f"{path}.{name}", getattr(hint, "__metadata__", ()))
+    return found
+
+
+def _with_role(key: str, metadata: Iterable[Any]) -> dict[str, Role]:
+    return {key: one for one in metadata if isinstance(one, Role)}

@@ -1,0 +1,19 @@
+"""What a setting is for: one classification, attached to the fields themselves."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Role:
+    """The role of a setting, as metadata of its field: `Annotated[int, Role(affects="nothing")]`.
+
+    A field without one has the default role: it changes results, server and sites must agree on
+    it, and the paper uses one value of it throughout.
+    """
+
+    # What differs between two runs that differ in this setting alone. "records": only what is
+    # recorded beside the results.
+    affects: Literal["results", "records", "nothing"] = "results"
+    shared: bool = True  # whether the sites of a real federation must have the server's value
+    fixed_by_paper: bool = True  # whether every run of the paper's tables has the same value

@@ -1,0 +1,1 @@
+"""Files on disk: atomic writes, locks, a run's directory, its records and its tensors."""

@@ -1,0 +1,28 @@
+"""The names of the files in a run's directory."""
+
+import re
+from pathlib import Path
+
+EXPERIMENT = "experiment.toml"  # the resolved experiment, runnable as it is
+ENVIRONMENT = "environment.json"  # versions, commit, machine, digests of the user's own code
+PARTITION = "partition.json"  # class names, and how many rows of each class every client holds
+ROUNDS = "rounds.jsonl"  # one record per round
+CHECKPOINT = "checkpoint.safetensors"  # everything needed to resume
+MODEL = "model.safetensors"  # the deployed weights, written at the end
+MEMORIES = "memories"  # what clients remember between rounds, one file per client
+ANALYSIS = "analysis"  # results of `fedadb analyse`: JSON and figures
+SITES = "sites.json"  # of a real federation: which site is which client, and the data's shape
+
+
+def kept_file(directory: Path, t: int) -> Path:
+    """What the algorithm kept of its broadcast in round t."""
+    return directory / f"kept-{t:04}.safetensors"
+
+
+def kept_files(directory: Path) -> dict[int, Path]:
+    """All such files by round, in order."""
+    found = {}
+    for path in directory.glob("kept-*.safetensors"):
+        if match := re.fullmatch(r"kept-(\d+)", path.stem):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
