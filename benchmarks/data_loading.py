@@ -1,12 +1,12 @@
-"""What data cost: memory and seconds to load, images a second to augment and to decode.
+"""Measures the loading, partitioning, augmentation and decoding of data.
 
     python -m benchmarks.data_loading
 
-1. TissueMNIST-sized data (236 386 × 28 × 28, generated) in MedMNIST's format: seconds to load, to
-   deal out to 100 and to 10 000 clients, and what the process holds afterwards.
-2. CIFAR-sized batches of 128, gathered at random and augmented (crop, flip, normalise, cutout), on
-   one core.
-3. A folder of JPEG files of 224 × 224: decoding it, and opening it again.
+1. Generated data of the size of TissueMNIST (236 386 × 28 × 28) in MedMNIST's format: seconds to
+   load them and to partition them among 100 and 10 000 clients, and the memory of the process.
+2. Random CIFAR-sized batches of 128, augmented (crop, flip, normalise, cutout): images per second
+   on one core.
+3. A folder of JPEG files of 224 × 224: seconds to decode it, and to load it again from the cache.
 """
 
 import os
@@ -32,7 +32,7 @@ TISSUES = {"train": 165_466, "val": 23_640, "test": 47_280}
 
 
 def resident() -> float:
-    """MB that this process holds."""
+    """The resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
@@ -48,7 +48,7 @@ def write_tissues(folder: Path) -> None:
 
 
 def load_tissues() -> None:
-    """In a process that does nothing else, so that what it holds is due to the data."""
+    """Runs in a process of its own, so that its memory is due to the data."""
     start = resident()
     began = time.perf_counter()
     splits = datasets.load("tissuemnist")
@@ -59,10 +59,11 @@ def load_tissues() -> None:
         federation = {"clients": clients, "partition": "iid"}
         rows = build.partition(Experiment.read({"federation": federation}), splits)
         shards = [Shard(splits.train, torch.from_numpy(r), 8, splits.transform) for r in rows]
-        dealt = time.perf_counter() - began
-        print(f"  {len(shards):6} clients: {dealt:.2f} s to deal out, {resident():.0f} MB resident")
+        seconds = time.perf_counter() - began
+        memory = f"{resident():.0f} MB resident"
+        print(f"  {len(shards):6} clients: {seconds:.2f} s to partition, {memory}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(f"  of which {start:.0f} MB before loading; at its peak {peak:.0f} MB")
+    print(f"  {start:.0f} MB of it before loading; {peak:.0f} MB at the peak")
 
 
 def augment() -> None:
@@ -76,7 +77,7 @@ def augment() -> None:
         for _ in range(20):
             transform.augment(images[torch.randint(50_000, (128,), generator=rng)], rng)
         best = min(best, time.perf_counter() - began)
-    print(f"augmentation: {20 * 128 / best:.0f} images a second on one core")
+    print(f"augmentation: {20 * 128 / best:.0f} images per second on one core")
 
 
 def decode(folder: Path) -> None:
@@ -86,23 +87,23 @@ def decode(folder: Path) -> None:
         for i in range(1_000):
             coarse = rng.integers(256, size=(14, 14, 3), dtype=np.uint8)
             Image.fromarray(coarse).resize((224, 224)).save(folder / name / f"{i}.jpg")
-    for word in ("decoding", "opening again"):
+    for step in ("decoding", "loading again"):
         began = time.perf_counter()
         datasets.load(f"folder:{folder}")
-        print(f"2 000 JPEG files of 224 × 224, {word}: {time.perf_counter() - began:.2f} s")
+        print(f"2 000 JPEG files of 224 × 224, {step}: {time.perf_counter() - began:.2f} s")
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         write_tissues(folder)
         environment = {"FEDADB_DATA": str(folder), "XDG_CACHE_HOME": str(folder / ".cache")}
         code = "from benchmarks.data_loading import load_tissues as f; f()"
         subprocess.run([sys.executable, "-c", code], env=os.environ | environment, check=True)
     augment()
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["XDG_CACHE_HOME"] = str(Path(place) / ".cache")
-        decode(Path(place))
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ["XDG_CACHE_HOME"] = str(Path(temporary) / ".cache")
+        decode(Path(temporary))
 
 
 if __name__ == "__main__":

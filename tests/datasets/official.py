@@ -1,4 +1,4 @@
-"""Small files in the official formats, made here."""
+"""Writes small datasets in their official formats."""
 
 import gzip
 from pathlib import Path
@@ -64,7 +64,7 @@ def write_mnist(folder: Path) -> None:
 
 def write_cinic(folder: Path) -> None:
     for part, n in (("train", 3), ("valid", 1), ("test", 2)):
-        for name in cifar.NAMES:
+        for name in cifar.CIFAR10_NAMES:
             write_images(folder / part / name, n, size=(32, 32))
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: decoded side by side, kept, and made anew when they change."""
+"""Decoding folders of images in parallel, and the cache of decoded pixels."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ from PIL import Image
 from fedadb import datasets
 from fedadb.core.errors import BadInput
 from fedadb.datasets import decode as module
-from fedadb.datasets.source import cache
+from fedadb.datasets.source import cache_directory
 
 
-class Watched:
-    """A progress that remembers what it was shown."""
+class RecordedProgress:
+    """Records the progress of each piece of work."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def test_pixels_are_those_of_the_files_in_their_order(folder: Path) -> None:
+def test_pixels_and_labels_are_those_of_the_files(folder: Path) -> None:
     splits = datasets.load(f"folder:{folder}")
     assert splits.train.x.shape == (160, 3, 30, 32)
     stored = {p.read_bytes(): p for p in folder.rglob("*.png")}
@@ -54,42 +54,42 @@ def test_pixels_are_those_of_the_files_in_their_order(folder: Path) -> None:
         assert name == splits.classes[int(y)]
 
 
-def test_a_second_look_decodes_nothing_and_maps_one_file(folder: Path) -> None:
-    first, second = Watched(), Watched()
+def test_a_second_load_decodes_nothing_and_maps_one_file(folder: Path) -> None:
+    first, second = RecordedProgress(), RecordedProgress()
     once = datasets.load(f"folder:{folder}", first)
     again = datasets.load(f"folder:{folder}", second)
-    assert first.done == {"looking at images": 200, "decoding images": 200}
+    assert first.done == {"inspecting images": 200, "decoding images": 200}
     assert second.done == {}
     assert torch.equal(once.train.x, again.train.x)
-    assert len(list((cache() / "decoded").iterdir())) == 1
+    assert len(list((cache_directory() / "decoded").iterdir())) == 1
     together = (
         again.train.x.untyped_storage().data_ptr() == again.test.x.untyped_storage().data_ptr()
     )
     assert together
 
 
-def test_a_changed_folder_is_decoded_anew_and_the_old_pixels_go(folder: Path) -> None:
+def test_a_changed_folder_is_decoded_again_and_replaces_the_cached_array(folder: Path) -> None:
     before = datasets.load(f"folder:{folder}").train.x.clone()
     picture = folder / "ape" / "003.png"
     Image.new("RGB", (32, 30), "red").save(picture)
     os.utime(picture, (1, 1))
     after = datasets.load(f"folder:{folder}")
     assert not torch.equal(before, after.train.x)
-    assert len(list((cache() / "decoded").iterdir())) == 1
+    assert len(list((cache_directory() / "decoded").iterdir())) == 1
     picture.unlink()
     fewer = datasets.load(f"folder:{folder}")
     assert len(fewer.train.y) + len(fewer.test.y) == 199
 
 
-def test_what_is_kept_but_damaged_is_made_anew(folder: Path) -> None:
+def test_a_damaged_cached_array_is_replaced(folder: Path) -> None:
     before = datasets.load(f"folder:{folder}").train.x.clone()
-    (kept,) = (cache() / "decoded").iterdir()
-    for content in (b"", kept.read_bytes()[:-1000], b"text"):
-        kept.write_bytes(content)
+    (cached,) = (cache_directory() / "decoded").iterdir()
+    for content in (b"", cached.read_bytes()[:-1000], b"text"):
+        cached.write_bytes(content)
         assert torch.equal(datasets.load(f"folder:{folder}").train.x, before)
 
 
-def test_without_a_place_to_keep_them_pixels_are_in_memory(
+def test_without_a_cache_directory_pixels_stay_in_memory(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = datasets.load(f"folder:{folder}").train.x
@@ -98,31 +98,31 @@ def test_without_a_place_to_keep_them_pixels_are_in_memory(
     assert torch.equal(datasets.load(f"folder:{folder}").train.x, expected)
 
 
-def test_a_full_disk_leaves_no_half_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = datasets.load(f"folder:{folder}").train.x.clone()
-    for kept in (cache() / "decoded").iterdir():
-        kept.unlink()
+    for cached in (cache_directory() / "decoded").iterdir():
+        cached.unlink()
 
-    def full(shape: tuple[int, ...]) -> bytes:
+    def full(file: object, header: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_header", full)
+    monkeypatch.setattr(module, "write_array_header_1_0", full)
     assert torch.equal(datasets.load(f"folder:{folder}").train.x, expected)
-    assert not list((cache() / "decoded").iterdir())
+    assert not list((cache_directory() / "decoded").iterdir())
 
 
-def test_one_damaged_file_among_many_is_named_and_nothing_is_kept(folder: Path) -> None:
+def test_the_error_names_the_damaged_file_and_nothing_is_cached(folder: Path) -> None:
     (folder / "bee" / "050.png").write_bytes((folder / "bee" / "050.png").read_bytes()[:500])
     with pytest.raises(BadInput, match=r"bee/050\.png cannot be read as an image"):
         datasets.load(f"folder:{folder}")
-    assert not list((cache() / "decoded").iterdir())
+    assert not list((cache_directory() / "decoded").iterdir())
 
 
 def test_another_process_may_decode_the_same_folder(folder: Path) -> None:
-    """Half-way through, everything is done by somebody else."""
+    """Another process decodes the folder completely while this one has just begun."""
     expected = datasets.load(f"folder:{folder}").train.x.clone()
-    for kept in (cache() / "decoded").iterdir():
-        kept.unlink()
+    for cached in (cache_directory() / "decoded").iterdir():
+        cached.unlink()
 
     @contextmanager
     def other(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
@@ -131,4 +131,4 @@ def test_another_process_may_decode_the_same_folder(folder: Path) -> None:
         yield lambda n: None
 
     assert torch.equal(datasets.load(f"folder:{folder}", other).train.x, expected)
-    assert len(list((cache() / "decoded").iterdir())) == 1
+    assert len(list((cache_directory() / "decoded").iterdir())) == 1

@@ -8,12 +8,12 @@ import pytest
 from fedadb import cli
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
-from fedadb.export.write import export
+from fedadb.export.export_run import export_run
 
-Fedadb = Callable[..., tuple[int, str, str]]
+Command = Callable[..., tuple[int, str, str]]
 
 
-class Files(NamedTuple):
+class ExportedFiles(NamedTuple):
     """A small run, and its model in both formats."""
 
     run: Path
@@ -22,11 +22,11 @@ class Files(NamedTuple):
 
 
 @pytest.fixture
-def fedadb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fedadb:
-    """The command with these words, in this process: exit code, stdout, stderr."""
+def fedadb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command with these arguments: exit code, stdout and stderr."""
 
-    def invoke(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedadb", *map(str, words)])
+    def invoke(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedadb", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         printed = capsys.readouterr()
@@ -36,21 +36,21 @@ def fedadb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture(scope="session")
-def two_heads(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def two_heads(tmp_path_factory: pytest.TempPathFactory) -> ExportedFiles:
     """FedADB, which trains two heads and deploys one."""
-    return _exported(tmp_path_factory.mktemp("fedadb"), "fedadb", None)
+    return _train_and_export(tmp_path_factory.mktemp("fedadb"), "fedadb", None)
 
 
 @pytest.fixture(scope="session")
-def frozen(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> ExportedFiles:
     """FedGELA, whose head has batch normalisation and a constant."""
-    return _exported(tmp_path_factory.mktemp("fedgela"), "fedgela", 500)
+    return _train_and_export(tmp_path_factory.mktemp("fedgela"), "fedgela", 500)
 
 
-def _exported(place: Path, algorithm: str, images: int | None) -> Files:
+def _train_and_export(folder: Path, algorithm: str, images: int | None) -> ExportedFiles:
     local = {"epochs": 1}
-    run(Experiment.read({"rounds": 3, "algorithm": algorithm, "local": local}), place / "run")
-    files = Files(place / "run", place / "m.safetensors", place / "m.onnx")
+    run(Experiment.read({"rounds": 3, "algorithm": algorithm, "local": local}), folder / "run")
+    files = ExportedFiles(folder / "run", folder / "m.safetensors", folder / "m.onnx")
     for file in (files.safetensors, files.onnx):
-        export(files.run, file, images)
+        export_run(files.run, file, images)
     return files

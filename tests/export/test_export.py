@@ -1,4 +1,4 @@
-"""A run's model in one file: that it is the run's, whole and alone, and what is refused."""
+"""Exported files: they contain the run's classifier and nothing else; what is refused."""
 
 import json
 import re
@@ -14,23 +14,24 @@ from safetensors.torch import load_file, save_file
 
 from fedadb import datasets
 from fedadb.core.errors import BadInput, Fault
-from fedadb.storage.records import read_records
 from fedadb.engine.evaluate import evaluate
-from fedadb.storage.tensorfile import read_tensors, write_tensors
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.stored import read_run
 from fedadb.experiment.run import run
-from fedadb.export import onnxfile, weights
-from fedadb.export.card import read_card
+from fedadb.experiment.stored import read_run
+from fedadb.export import onnx_file
+from fedadb.export.classifier import card_from_strings
+from fedadb.export.export_run import calibration_batches, export_run
 from fedadb.export.predict import read_model
-from fedadb.export.write import calibration, export
+from fedadb.export.safetensors_file import read_safetensors
+from fedadb.storage.records import read_records
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.datasets.official import pixels
-from tests.export.conftest import Fedadb, Files
+from tests.export.conftest import Command, ExportedFiles
 
 pytestmark = pytest.mark.integration
 
 
-def recorded(directory: Path) -> float:
+def recorded_accuracy(directory: Path) -> float:
     accuracy: float = read_records(directory / "rounds.jsonl")[-1]["accuracy"]
     return accuracy
 
@@ -42,19 +43,21 @@ def accuracy_of(file: Path) -> float:
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "onnx"])
-def test_the_file_knows_what_the_run_knew(ending: str, two_heads: Files) -> None:
+def test_the_file_predicts_what_the_run_predicts(ending: str, two_heads: ExportedFiles) -> None:
     file: Path = getattr(two_heads, ending)
-    assert accuracy_of(file) == recorded(two_heads.run)
-    experiment, world, w = read_run(two_heads.run)
+    assert accuracy_of(file) == recorded_accuracy(two_heads.run)
+    stored = read_run(two_heads.run)
+    test = stored.require_data().test
     with torch.no_grad():
-        expected = world.f(w, world.transform.normalise(world.test.x)).logits.softmax(1)
+        x = stored.spec.transform.normalise(test.x)
+        expected = stored.f(stored.w, x).logits.softmax(1)
     model = read_model(file)
-    found = model.probabilities((world.test.x / 255).numpy())
-    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+    actual = model.probabilities((test.x / 255).numpy())
+    np.testing.assert_allclose(actual, expected.numpy(), atol=1e-5)
     assert model.card.classes == tuple("0123456789")
     assert model.card.shape == (1, 28, 28)
     assert (model.card.mean, model.card.std) == ((0.5,), (0.5,))
-    assert model.card.experiment == experiment.toml()
+    assert model.card.experiment == stored.experiment.toml()
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -62,17 +65,17 @@ def test_the_file_knows_what_the_run_knew(ending: str, two_heads: Files) -> None
 def test_both_formats_agree_on_any_number_of_images(
     name: str, size: int, request: pytest.FixtureRequest
 ) -> None:
-    files: Files = request.getfixturevalue(name)
+    files: ExportedFiles = request.getfixturevalue(name)
     images = np.random.default_rng(size).random((size, 1, 28, 28), dtype=np.float32)
     one, other = (read_model(file) for file in (files.safetensors, files.onnx))
-    found = one.probabilities(images)
-    np.testing.assert_allclose(found, other.probabilities(images), atol=1e-5)
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+    together = one.probabilities(images)
+    np.testing.assert_allclose(together, other.probabilities(images), atol=1e-5)
+    np.testing.assert_allclose(together.sum(1), 1, atol=1e-5)
     alone = np.concatenate([one.probabilities(image[None]) for image in images])
-    np.testing.assert_allclose(found, alone, atol=1e-5)
+    np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
-def test_only_the_deployed_head_is_there(two_heads: Files) -> None:
+def test_the_file_contains_only_the_deployed_head(two_heads: ExportedFiles) -> None:
     of_run, of_file = (
         load_file(two_heads.run / "model.safetensors"),
         load_file(two_heads.safetensors),
@@ -86,97 +89,100 @@ def test_only_the_deployed_head_is_there(two_heads: Files) -> None:
     assert sum(list(shape) in ([10, 84], [84, 10]) for shape in shapes) == 1
 
 
-def test_an_onnx_file_is_plain_onnx(two_heads: Files) -> None:
+def test_an_onnx_file_follows_the_standard(two_heads: ExportedFiles) -> None:
     proto = onnx.load(two_heads.onnx)
     onnx.checker.check_model(proto)
     (images,), (probabilities,) = proto.graph.input, proto.graph.output
     assert (images.name, probabilities.name) == ("images", "probabilities")
     shape = [d.dim_param or d.dim_value for d in images.type.tensor_type.shape.dim]
     assert shape == ["batch", 1, 28, 28]
-    told = {entry.key: entry.value for entry in proto.metadata_props}
-    assert json.loads(told["classes"]) == list("0123456789")
-    assert read_card(told, two_heads.onnx).shape == (1, 28, 28)
-    assert b".py" not in two_heads.onnx.read_bytes()  # nothing about whose code made it
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    assert json.loads(metadata["classes"]) == list("0123456789")
+    assert card_from_strings(metadata, two_heads.onnx).shape == (1, 28, 28)
+    assert b".py" not in two_heads.onnx.read_bytes()  # no paths of source files
 
 
-def test_the_same_run_gives_the_same_bytes(two_heads: Files, tmp_path: Path) -> None:
+def test_two_exports_of_a_run_are_bit_identical(two_heads: ExportedFiles, tmp_path: Path) -> None:
     for file in (two_heads.safetensors, two_heads.onnx):
-        export(two_heads.run, tmp_path / file.name, None)
+        export_run(two_heads.run, tmp_path / file.name)
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
 
 
-def test_an_onnx_file_that_computes_something_else_is_not_written(
-    two_heads: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_onnx_file_with_other_predictions_is_not_written(
+    two_heads: ExportedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card, model = weights.read(two_heads.safetensors)
+    card, model = read_safetensors(two_heads.safetensors)
     content = two_heads.onnx.read_bytes()
-    monkeypatch.setattr(onnxfile, "_traced", lambda model, card: content)
+    monkeypatch.setattr(onnx_file, "_trace", lambda model, card: content)
     target = tmp_path / "m.onnx"
-    onnxfile.write(target, model, card)
+    onnx_file.write_onnx(target, model, card)
     before = target.read_bytes()
     with torch.no_grad():
         model.head.get_parameter("bias")[3] += 1e-3
-    with pytest.raises(Fault, match=r"m.onnx is not written: .* for 1 random images are up to"):
-        onnxfile.write(target, model, card)
+    with pytest.raises(
+        Fault, match=r"m.onnx is not written: .* for 1 random images differ by up to"
+    ):
+        onnx_file.write_onnx(target, model, card)
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "onnx"])
-def test_batch_statistics_are_refused(
-    ending: str, frozen: Files, tmp_path: Path, fedadb: Fedadb
+def test_batch_statistics_must_be_frozen(
+    ending: str, frozen: ExportedFiles, tmp_path: Path, fedadb: Command
 ) -> None:
     code, _, err = fedadb("export", frozen.run, "--to", tmp_path / f"m.{ending}")
     assert (code, err.count("\n")) == (2, 1)
-    assert "would depend on the images beside it; fix the statistics with --freeze-st" in err
+    assert "would depend on the other images in its batch; freeze the statistics with --f" in err
     assert not list(tmp_path.glob("m*"))
 
 
-def test_frozen_statistics_are_told_with_what_they_cost(
-    frozen: Files, tmp_path: Path, fedadb: Fedadb
+def test_freezing_shows_the_accuracy_before_and_after(
+    frozen: ExportedFiles, tmp_path: Path, fedadb: Command
 ) -> None:
     again = tmp_path / "again.safetensors"
     code, out, err = fedadb("export", frozen.run, "--to", again, "--freeze-statistics", 500)
     assert (code, err) == (0, "")
     numbers = [float(number) for number in re.findall(r"0\.\d{4}", out)]
-    expected = [recorded(frozen.run), accuracy_of(frozen.safetensors)]
+    expected = [recorded_accuracy(frozen.run), accuracy_of(frozen.safetensors)]
     assert numbers == pytest.approx(expected, abs=1e-4)
     assert again.read_bytes() == frozen.safetensors.read_bytes()
     assert read_model(again).card.frozen == 500
     assert "head.norm.running_var" in load_file(again)
 
 
-def test_statistics_come_from_training_images_as_they_are(frozen: Files) -> None:
-    run_ = read_run(frozen.run)
-    batches = calibration(run_, 70)
-    assert [len(batch) for batch in batches] == [24, 23, 23]  # of at most 32
-    rows = {row.tobytes() for row in run_.world.shards[0].examples.x.numpy()}
-    seen = [(255 * image).round().byte().numpy().tobytes() for image in torch.cat(batches)]
-    assert rows.issuperset(seen)
-    assert len(set(seen)) == 70
+def test_statistics_come_from_training_images_without_augmentation(frozen: ExportedFiles) -> None:
+    stored = read_run(frozen.run)
+    batches = calibration_batches(stored, 70)
+    assert [len(batch) for batch in batches] == [24, 23, 23]  # at most 32
+    rows = {row.tobytes() for row in stored.require_data().train.x.numpy()}
+    used = [(255 * image).round().byte().numpy().tobytes() for image in torch.cat(batches)]
+    assert rows.issuperset(used)
+    assert len(set(used)) == 70
     with pytest.raises(BadInput, match="--freeze-statistics 1439: must be from 2 to 1438"):
-        calibration(run_, 1439)
+        calibration_batches(stored, 1439)
 
 
-def test_constants_are_those_of_the_run(frozen: Files) -> None:
+def test_constants_are_those_of_the_run(frozen: ExportedFiles) -> None:
     of_run = load_file(frozen.run / "model.safetensors")
     assert torch.equal(load_file(frozen.safetensors)["head.M"], of_run["heads.head.M"])
 
 
-def test_a_run_is_read_as_it_was_written(frozen: Files, tmp_path: Path) -> None:
+def test_a_stored_run_has_its_own_constants(frozen: ExportedFiles, tmp_path: Path) -> None:
     for name in ("experiment.toml", "model.safetensors", "rounds.jsonl"):
         (tmp_path / name).write_bytes((frozen.run / name).read_bytes())
     path = tmp_path / "model.safetensors"
-    tensors, about = read_tensors(path, "")
+    tensors, metadata = read_tensors(path, "")
     tensors["heads.head.M"] = -tensors["heads.head.M"]
-    write_tensors(path, tensors, about)
-    _, world, w = read_run(tmp_path)
-    assert torch.equal(world.f.constants()["heads.head.M"], tensors["heads.head.M"])
-    other = evaluate(world.f, w, world.test, world.transform, 32).accuracy
-    assert other < recorded(frozen.run)
+    write_tensors(path, tensors, metadata)
+    stored = read_run(tmp_path)
+    w, test = stored.w, stored.require_data().test
+    assert torch.equal(stored.f.constants()["heads.head.M"], tensors["heads.head.M"])
+    other = evaluate(stored.f, w, test, stored.spec.transform, 32).accuracy
+    assert other < recorded_accuracy(frozen.run)
 
 
-def test_data_of_other_classes_are_noticed(tmp_path: Path) -> None:
+def test_data_with_other_classes_than_in_the_run_are_refused(tmp_path: Path) -> None:
     def write(*classes: str) -> None:
         x, y = pixels(200, 28, 28), np.arange(200) % 2
         np.savez(tmp_path / "a.npz", x=x, y=y, classes=np.array(classes))
@@ -184,15 +190,15 @@ def test_data_of_other_classes_are_noticed(tmp_path: Path) -> None:
     write("cat", "dog")
     table = {"dataset": f"npz:{tmp_path / 'a.npz'}", "rounds": 1, "algorithm": "fedavg"}
     run(Experiment.read(table), tmp_path / "run")
-    export(tmp_path / "run", tmp_path / "m.safetensors", None)
+    export_run(tmp_path / "run", tmp_path / "m.safetensors")
     assert read_model(tmp_path / "m.safetensors").card.classes == ("cat", "dog")
     write("dog", "cat")
-    with pytest.raises(BadInput, match="are not those of the run any more"):
-        export(tmp_path / "run", tmp_path / "m.safetensors", None)
+    with pytest.raises(BadInput, match="its data have other classes now than in the run"):
+        export_run(tmp_path / "run", tmp_path / "m.safetensors")
 
 
-def test_code_of_ones_own_is_neither_lost_nor_imported(
-    two_heads: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedadb: Fedadb
+def test_own_code_needs_onnx_and_is_never_imported_by_predict(
+    two_heads: ExportedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedadb: Command
 ) -> None:
     (tmp_path / "beside_export.py").write_text(
         "from fedadb.algorithms.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
@@ -203,87 +209,98 @@ def test_code_of_ones_own_is_neither_lost_nor_imported(
     )
     assert code == 0
     code, _, err = fedadb("export", "run", "--to", "m.safetensors")
-    assert (code, "beside_export:Mine is code of your own" in err) == (2, True)
+    assert (code, "beside_export:Mine is your own code" in err) == (2, True)
     assert not Path("m.safetensors").exists()
-    tensors, about = read_tensors(two_heads.safetensors, "")
-    experiment = about["experiment"].replace('"fedadb"', '"never_imported:Mine"')
+    tensors, metadata = read_tensors(two_heads.safetensors, "")
+    experiment = metadata["experiment"].replace('"fedadb"', '"never_imported:Mine"')
     (tmp_path / "never_imported.py").write_text("raise SystemExit('imported')")
-    write_tensors(tmp_path / "m.safetensors", tensors, about | {"experiment": experiment})
+    write_tensors(tmp_path / "m.safetensors", tensors, metadata | {"experiment": experiment})
     code, _, err = fedadb("predict", "m.safetensors", "m.png")
     assert (code, "m.safetensors needs never_imported:Mine, which is not" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["RUN", "--to", "m.pt"], "--to m.pt: must end in .safetensors or .onnx"),
         (["RUN", "--to", "m"], "--to m: must end in .safetensors or .onnx"),
-        (["RUN", "--to", "no/m.onnx"], "--to no/m.onnx: there is no directory no; make it first"),
+        (
+            ["RUN", "--to", "no/m.onnx"],
+            "--to no/m.onnx: the directory no does not exist; create it first",
+        ),
         (["RUN", "--to", "d.onnx"], "--to d.onnx: is a directory; name a file"),
-        (["RUN", "--to", "RUN/model.safetensors"], "lies among a run's own files"),
-        (["RUN", "--to", "RUN/checkpoint.safetensors"], "lies among a run's own files"),
-        (["d.onnx", "--to", "m.onnx"], "d.onnx is not a run: there is no experiment.toml in it"),
-        (["nowhere", "--to", "m.onnx"], "nowhere is not a run: there is no experiment.toml in it"),
-        (["half", "--to", "m.onnx"], "half is not finished: there is no model.safetensors yet"),
+        (["RUN", "--to", "RUN/model.safetensors"], "is the directory of a run; choose another one"),
+        (
+            ["RUN", "--to", "RUN/checkpoint.safetensors"],
+            "is the directory of a run; choose another one",
+        ),
+        (["d.onnx", "--to", "m.onnx"], "d.onnx is not a run: it has no experiment.toml"),
+        (["nowhere", "--to", "m.onnx"], "nowhere is not a run: it has no experiment.toml"),
+        (["half", "--to", "m.onnx"], "half is not finished: it has no model.safetensors yet"),
         (
             ["RUN", "--to", "m.safetensors", "--freeze-statistics", "9"],
-            "has none; leave it out",
+            "has no batch statistics; omit the option",
         ),
     ],
 )
-def test_wrong_exports_are_one_sentence_and_exit_2(
-    words: list[str],
+def test_wrong_arguments_of_export_are_one_sentence_and_exit_2(
+    arguments: list[str],
     message: str,
-    two_heads: Files,
+    two_heads: ExportedFiles,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    fedadb: Fedadb,
+    fedadb: Command,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("d.onnx").mkdir()
     Path("half").mkdir()
     Path("half/experiment.toml").touch()
-    kept = {path: path.read_bytes() for path in two_heads.run.glob("*.safetensors")}
-    code, _, err = fedadb("export", *(word.replace("RUN", str(two_heads.run)) for word in words))
+    before = {path: path.read_bytes() for path in two_heads.run.glob("*.safetensors")}
+    code, _, err = fedadb("export", *(a.replace("RUN", str(two_heads.run)) for a in arguments))
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("fedadb: ")
     assert message in err
     assert not list(tmp_path.glob("m*"))
-    assert {path: path.read_bytes() for path in two_heads.run.glob("*.safetensors")} == kept
+    assert {path: path.read_bytes() for path in two_heads.run.glob("*.safetensors")} == before
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "onnx"])
-def test_damage_is_noticed(ending: str, two_heads: Files, tmp_path: Path, fedadb: Fedadb) -> None:
-    whole = getattr(two_heads, ending).read_bytes()
-    middle = len(whole) // 2
-    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+def test_a_damaged_file_is_refused(
+    ending: str, two_heads: ExportedFiles, tmp_path: Path, fedadb: Command
+) -> None:
+    intact = getattr(two_heads, ending).read_bytes()
+    middle = len(intact) // 2
+    flipped = intact[:middle] + bytes([intact[middle] ^ 1]) + intact[middle + 1 :]
     file = tmp_path / f"m.{ending}"
-    for content in (flipped, whole[:-1000], whole[:10], b"", b"no model"):
+    for content in (flipped, intact[:-1000], intact[:10], b"", b"no model"):
         file.write_bytes(content)
         code, _, err = fedadb("predict", file, "m.png")
         assert (code, err.count("\n")) == (1, 1), err
         assert "damaged" in err
-        assert "export it anew" in err
+        assert "export it again" in err
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("m.txt", "m.txt is no exported model: those end in .safetensors or .onnx"),
+        ("m.txt", "m.txt is not an exported model: it must end in .safetensors or .onnx"),
         ("no.onnx", "no.onnx does not exist"),
-        ("RUN", "is a directory; `fedadb export` makes the model of a run's directory a file"),
-        ("RUN/model.safetensors", "is the model of a run, as the run keeps it; `fedadb export"),
-        ("other.safetensors", "other.safetensors is not a model that `fedadb export` wrote"),
-        ("other.onnx", "other.onnx is not a model that `fedadb export` wrote"),
+        ("RUN", "is a directory; export the model of a run with `fedadb export "),
+        (
+            "RUN/model.safetensors",
+            "contains the weights of a run; make a usable model of them with `fedadb export",
+        ),
+        ("other.safetensors", "other.safetensors was not written by `fedadb export`"),
+        ("other.onnx", "other.onnx was not written by `fedadb export`"),
     ],
 )
-def test_what_is_no_exported_model_is_refused(
+def test_files_that_are_not_exported_models_are_refused(
     model: str,
     message: str,
-    two_heads: Files,
+    two_heads: ExportedFiles,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    fedadb: Fedadb,
+    fedadb: Command,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("m.txt").touch()
@@ -296,8 +313,8 @@ def test_what_is_no_exported_model_is_refused(
     assert message in err
 
 
-def test_what_is_not_installed_is_told_before_the_work(
-    two_heads: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedadb: Fedadb
+def test_missing_packages_are_reported_first(
+    two_heads: ExportedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedadb: Command
 ) -> None:
     for package in ("onnxscript", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -308,7 +325,7 @@ def test_what_is_not_installed_is_told_before_the_work(
     assert (code, err) == (2, f"{need} onnxruntime`\n")
 
 
-def test_help_is_quick() -> None:
+def test_the_command_line_starts_without_torch() -> None:
     program = "import sys, fedadb.cli; print({'torch', 'onnx', 'numpy'} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -1,3 +1,5 @@
+"""The model architectures: their sizes, the images they take, and their normalisation."""
+
 import pytest
 import torch
 from torch import nn
@@ -61,7 +63,9 @@ def test_lenet_takes_any_size_from_28(shape: tuple[int, ...]) -> None:
         (Inception(norm="group"), (3, 97, 80)),
     ],
 )
-def test_the_others_take_larger_images(architecture: Architecture, shape: tuple[int, ...]) -> None:
+def test_resnet_and_inception_take_larger_images(
+    architecture: Architecture, shape: tuple[int, ...]
+) -> None:
     f = model(architecture, shape, 7)
     assert f(f.weights(), torch.randn(2, *shape)).logits.isfinite().all()
 
@@ -75,12 +79,14 @@ def test_the_others_take_larger_images(architecture: Architecture, shape: tuple[
         (Inception(), (3, 32, 32)),
     ],
 )
-def test_too_small_an_image_is_refused(architecture: Architecture, shape: tuple[int, ...]) -> None:
+def test_images_that_are_too_small_are_refused(
+    architecture: Architecture, shape: tuple[int, ...]
+) -> None:
     with pytest.raises(BadInput, match="takes images of 1 or 3 channels from"):
         architecture.body(shape)
 
 
-def test_batch_norm_uses_the_batch_and_group_norm_does_not() -> None:
+def test_outputs_depend_on_the_batch_with_batch_norm_only() -> None:
     x = torch.randn(4, 3, 32, 32)
     batch, group = (model(ResNet18(norm), (3, 32, 32), 10) for norm in ("batch", "group"))
     assert batch.batch_statistics

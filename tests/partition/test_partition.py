@@ -1,3 +1,5 @@
+"""Partitions: how rows are distributed among clients, and what is refused."""
+
 import itertools
 import re
 from pathlib import Path
@@ -36,7 +38,7 @@ def rows_of(
     alpha=st.sampled_from([0.1, 0.5, 5.0]),
     seed=st.integers(0, 5),
 )
-def test_every_row_goes_to_exactly_one_client(
+def test_every_row_belongs_to_exactly_one_client(
     per_class: list[int], clients: int, alpha: float, seed: int
 ) -> None:
     labels = labels_of(per_class)
@@ -48,33 +50,33 @@ def test_every_row_goes_to_exactly_one_client(
         assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
 
 
-def test_the_lineage_holds_its_bounds() -> None:
+def test_dirichlet_respects_its_bounds_at_the_papers_setting() -> None:
     labels = labels_of([5000] * 10)
     parts = rows_of(Dirichlet(0.1), labels, 100)
     sizes = [len(p) for p in parts]
     assert min(sizes) >= 10
     assert max(sizes) <= 500 + 5000
-    held = np.array([np.bincount(labels[p], minlength=10) for p in parts])
-    assert held.sum(0).tolist() == [5000] * 10
-    # PROTOCOL-level facts of this setting: about 4 of 10 classes, a median near 444.
-    assert 3.4 < (held > 0).sum(1).mean() < 5.0
+    counts = np.array([np.bincount(labels[p], minlength=10) for p in parts])
+    assert counts.sum(0).tolist() == [5000] * 10
+    # In this setting, clients have about 4 of the 10 classes and a median of about 444 rows.
+    assert 3.4 < (counts > 0).sum(1).mean() < 5.0
     assert 330 < np.median(sizes) < 540
 
 
 def test_a_client_with_its_fair_share_receives_no_more() -> None:
     labels = labels_of([1000, 1000, 1000, 1000])
     for seed, alpha in itertools.product(range(10), (0.5, 0.001)):
-        held = np.array([
+        counts = np.array([
             np.bincount(labels[p], minlength=4)
             for p in rows_of(Dirichlet(alpha, min_rows=1), labels, 4, seed)
         ])  # fmt: skip
-        before = np.cumsum(held, 1)[:, :-1]
-        after = held[:, 1:]
-        # The last client may receive what rounding left over.
+        before = np.cumsum(counts, 1)[:, :-1]
+        after = counts[:, 1:]
+        # The last client may receive a rounding remainder.
         assert (after[:-1][before[:-1] >= 1000] == 0).all()
 
 
-def test_the_same_seed_gives_the_same_split() -> None:
+def test_equal_seeds_give_equal_partitions() -> None:
     labels = labels_of([400] * 5)
     first, second, other = (rows_of(Dirichlet(0.2), labels, 10, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
@@ -84,35 +86,37 @@ def test_the_same_seed_gives_the_same_split() -> None:
 def test_a_huge_alpha_mixes_early_classes_evenly() -> None:
     labels = labels_of([1000] * 10)
     parts = rows_of(Dirichlet(1e6), labels, 10)
-    held = np.array([np.bincount(labels[p], minlength=10) for p in parts])
-    assert (abs(held[:, :5] - 100) <= 3).all()
+    counts = np.array([np.bincount(labels[p], minlength=10) for p in parts])
+    assert (abs(counts[:, :5] - 100) <= 3).all()
 
 
-def test_one_client_holds_everything() -> None:
+def test_a_single_client_has_all_rows() -> None:
     assert len(rows_of(Dirichlet(0.1), labels_of([20, 30]), 1)[0]) == 50
 
 
-def test_strong_skew_is_found_within_the_attempts() -> None:
-    """CIFAR-10 at K = 100, α = 0.05: tens of thousands of attempts, seconds here."""
+def test_strong_skew_is_drawn_within_the_limit() -> None:
+    """CIFAR-10 at K = 100, α = 0.05: tens of thousands of draws, which take seconds."""
     parts = rows_of(Dirichlet(0.05), labels_of([5000] * 10), 100)
     assert min(len(p) for p in parts) >= 10
 
 
-def test_ten_thousand_clients_are_dealt_out_quickly() -> None:
+def test_thousands_of_clients_are_possible() -> None:
     labels = labels_of([6000] * 10)
     assert len(rows_of(Iid(), labels, 10_000)) == 10_000
     assert len(rows_of(Dirichlet(1.0, min_rows=1), labels, 2_000)) == 2_000
 
 
-def test_impossible_splits_are_refused() -> None:
+def test_too_many_clients_are_refused() -> None:
     with pytest.raises(BadInput, match="need 1000 rows, and there are 50"):
         rows_of(Dirichlet(0.1), labels_of([20, 30]), 100)
     with pytest.raises(BadInput, match="100 clients but only 50 rows"):
         rows_of(Iid(), labels_of([20, 30]), 100)
 
 
-def test_giving_up_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedadb.partition.dirichlet.ATTEMPTS", 500)
+def test_the_error_after_too_many_draws_says_what_to_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedadb.partition.dirichlet.MAX_DRAWS", 500)
     with pytest.raises(BadInput, match=r"raise federation\.partition\.alpha, lower"):
         rows_of(Dirichlet(0.001), labels_of([600, 600]), 100)
 
@@ -131,21 +135,21 @@ def test_the_smallest_alpha_gives_a_class_to_one_client() -> None:
 @given(
     per_class=st.lists(st.integers(40, 300), min_size=2, max_size=8),
     clients=st.integers(4, 12),
-    held=st.integers(1, 4),
+    classes=st.integers(1, 4),
     seed=st.integers(0, 5),
 )
-def test_shards_give_each_client_as_many_classes_and_each_row_one_client(
-    per_class: list[int], clients: int, held: int, seed: int
+def test_shards_give_every_client_the_same_number_of_classes(
+    per_class: list[int], clients: int, classes: int, seed: int
 ) -> None:
-    if not held <= len(per_class) <= clients * held:
+    if not classes <= len(per_class) <= clients * classes:
         return
     labels = labels_of(per_class)
-    parts = rows_of(Shards(held), labels, clients, seed)
+    parts = rows_of(Shards(classes), labels, clients, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
-    assert all(len(set(labels[p].tolist())) == held for p in parts)
+    assert all(len(set(labels[p].tolist())) == classes for p in parts)
 
 
-def test_shards_of_equal_classes_are_equal_and_classes_meet_at_random() -> None:
+def test_shards_of_equal_classes_are_equal_and_combined_at_random() -> None:
     labels = labels_of([500] * 10)
     parts = rows_of(Shards(2), labels, 100)
     assert {len(p) for p in parts} == {50}
@@ -161,18 +165,18 @@ def test_a_larger_class_has_more_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "per_class", "clients", "message"),
+    ("classes", "per_class", "clients", "message"),
     [
-        (4, [9, 9, 9], 5, "classes = 4: the data have 3"),
-        (1, [9] * 5, 4, "4 clients with 1 classes each cannot hold all 5"),
+        (4, [9, 9, 9], 5, "classes = 4: the data have only 3 classes"),
+        (1, [9] * 5, 4, "4 clients with 1 classes each cannot cover all 5 classes"),
         (2, [2, 2, 2], 20, "6 rows are too few for 20 clients"),
     ],
 )
 def test_impossible_shards_are_refused(
-    held: int, per_class: list[int], clients: int, message: str
+    classes: int, per_class: list[int], clients: int, message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
-        rows_of(Shards(held), labels_of(per_class), clients)
+        rows_of(Shards(classes), labels_of(per_class), clients)
 
 
 # domains
@@ -186,7 +190,7 @@ def pacs_like() -> Labels:
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(20, 4), (4, 7), (8, 4)])
-def test_clients_have_one_domain_and_every_class_is_held_in_each(
+def test_clients_have_one_domain_and_each_domain_has_all_classes(
     clients: int, classes: int
 ) -> None:
     labels = pacs_like()
@@ -205,10 +209,10 @@ def test_clients_have_one_domain_and_every_class_is_held_in_each(
 
 def test_impossible_domains_are_refused() -> None:
     for labels, clients, classes, message in (
-        (Labels(np.zeros(9, np.int64)), 4, 4, "the dataset has none; pacs has"),
+        (Labels(np.zeros(9, np.int64)), 4, 4, "the dataset has no domains; use pacs"),
         (pacs_like(), 6, 4, "federation.clients = 6: must be a multiple of the 4 domains"),
-        (pacs_like(), 4, 4, "1 clients of a domain with 4 classes each do not hold all 7"),
-        (pacs_like(), 20, 9, "federation.partition.classes = 9: a domain has 7"),
+        (pacs_like(), 4, 4, "1 clients per domain with 4 classes each do not cover all 7 classes"),
+        (pacs_like(), 20, 9, "federation.partition.classes = 9: a domain has only 7 classes"),
     ):
         with pytest.raises(BadInput, match=message):
             ByDomain(classes).rows(labels, clients, np.random.default_rng(0))
@@ -217,7 +221,7 @@ def test_impossible_domains_are_refused() -> None:
 # from a file
 
 
-def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
+def test_a_file_lists_the_rows_of_each_client(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text('{"north": [4, 0, 7], "south": [1, 2]}')
     (tmp_path / "p.csv").write_text(
         "\ufeffrow,client\n4,north\n1,south\n0,north\n7,north\n2,south\n"
@@ -234,36 +238,36 @@ def test_a_file_says_who_holds_what(tmp_path: Path) -> None:
         (
             "p.json",
             '{"a": [1, 2], "b": [3, 2]}',
-            "row 2 is there twice, with client 'a' and",
+            "row 2 occurs twice, for client 'a' and for client 'b'",
         ),
         (
             "p.json",
             '{"a": [1, 1], "b": [3]}',
-            "row 1 is there twice, with client 'a' and",
+            "row 1 occurs twice, for client 'a' and for client 'a'",
         ),
         ("p.json", '{"a": [1], "b": [10]}', "client 'b' has row 10; the training rows are 0 to 9"),
         ("p.json", '{"a": [1], "b": [-1]}', "client 'b' has row -1"),
         ("p.json", '{"a": [1], "b": []}', "client 'b' has no rows"),
-        ("p.json", '{"a": [1]}', "has 1 clients, and federation.clients is 2; set it to 1"),
+        ("p.json", '{"a": [1]}', "has 1 clients, but federation.clients is 2; set it to 1"),
         ("p.json", '{"a": [1.5], "b": [2]}', "client 'a' must be a list of whole numbers"),
         ("p.json", '{"a": [true], "b": [2]}', "client 'a' must be a list of whole numbers"),
         ("p.json", "[[1], [2]]", 'it must be {"client": '),
         ("p.json", "{", "is not a partition: "),
-        ("p.json", '{"a": [1], "a": [2]}', "client 'a' is there twice"),
+        ("p.json", '{"a": [1], "a": [2]}', "client 'a' occurs twice"),
         ("p.csv", "row,who\n1,a\n", "line 2 must have a whole number in column row and a name"),
         ("p.csv", "row,client\n1,a\nx,b\n", "line 3 must have a whole number"),
         ("p.csv", "row,client\n1,a\n4\n", "line 3 must have a whole number"),
-        ("p.csv", "", "names no clients"),
+        ("p.csv", "", "has no clients"),
         ("p.json", "[" * 100_000, "is not a partition"),
     ],
 )
-def test_a_wrong_file_is_explained(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_an_error(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=re.escape(message)):
         rows_of(File(str(tmp_path / name)), labels_of([5, 5]), 2)
 
 
-def test_a_file_that_is_not_there_is_named_and_its_path_is_absolute(tmp_path: Path) -> None:
+def test_the_path_of_a_file_is_absolute_and_named_if_missing(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.json cannot be read"):
         rows_of(File(str(tmp_path / "none.json")), labels_of([5, 5]), 2)
     given = {"federation": {"partition": {"name": "file", "path": "who.json"}}}

@@ -1,4 +1,4 @@
-"""The commands about data: which there are, getting and checking them, and who holds what."""
+"""The commands about data: `fedadb data list|fetch|check` and `fedadb partition`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,32 +7,38 @@ import typer
 from rich import box
 from rich.table import Table
 
-from fedadb.cli.terminal import FILE, SETTINGS, complain, given, out, tell, show_progress
+from fedadb.cli.terminal import (
+    ExperimentArgument,
+    SettingsOption,
+    console,
+    experiment_table,
+    show_error,
+    show_message,
+    show_progress,
+)
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
     from fedadb.datasets.source import Source
 
-data = typer.Typer(help="The datasets: which there are, and getting them.", no_args_is_help=True)
+data = typer.Typer(help="List, download and verify datasets.", no_args_is_help=True)
 
-NAME = Annotated[str, typer.Argument(help="A dataset of `fedadb data list`.")]
+DatasetArgument = Annotated[str, typer.Argument(help="A name from `fedadb data list`.")]
 
 
 @data.command("list")
 def list_() -> None:
-    """Show the datasets, and which of them are on this machine."""
-    from fedadb.datasets import SOURCES
-    from fedadb.datasets.source import directory
-    from fedadb.datasets.verify import origin
+    """List the datasets, and which of them are on this machine."""
+    from fedadb.datasets import DATASETS
+    from fedadb.datasets.source import data_directory
 
     table = Table(box=box.SIMPLE_HEAD, padding=0)
-    for header in ("name", "classes", "shape", "train", "test", "MB", "licence", "here"):
-        right = header in ("classes", "train", "test", "MB")
-        table.add_column(header, justify="right" if right else "left", no_wrap=header != "here")
-    table.add_row("digits", "10", "1×28×28", "1438", "359", "0", "BSD", "always")
-    for name, source in SOURCES.items():
-        known = origin(source)
-        here = known.urls[0].split("/")[2] if known else "by hand"
+    for header in ("name", "classes", "shape", "train", "test", "MB", "licence", "installed"):
+        number = header in ("classes", "train", "test", "MB")
+        table.add_column(
+            header, justify="right" if number else "left", no_wrap=header != "installed"
+        )
+    for name, source in DATASETS.items():
         table.add_row(
             name,
             str(source.classes),
@@ -40,100 +46,126 @@ def list_() -> None:
             *map(str, source.rows),
             f"{source.size / 1e6:.0f}",
             source.licence,
-            here if source.here() else "no",
+            _installed(source),
         )
-    out.print(table)
-    tell(
-        "Your own: npz:PATH (arrays) and folder:PATH (images, one subfolder per class).\n"
-        f"Data directory: {directory()} (set FEDADB_DATA to change it)"
+    console.print(table)
+    show_message(
+        "Your own data: npz:PATH (arrays) or folder:PATH (images, one subfolder per class).\n"
+        f"Data directory: {data_directory()} (set FEDADB_DATA to change it)"
     )
 
 
 @data.command()
-def fetch(name: NAME) -> None:
-    """Download a dataset from its publisher, and verify it. An interrupted fetch goes on."""
-    from fedadb.datasets.fetch import fetch as bring
+def fetch(name: DatasetArgument) -> None:
+    """Download a dataset from its publisher and verify it. An interrupted download resumes.
+
+    NAME is a dataset from `fedadb data list`.
+    """
+    from fedadb.datasets.fetch import fetch_dataset
 
     source = _source(name)
-    if source.here():
+    if source.present():
         try:
             source.load(name, show_progress)
         except BadInput:
-            tell(f"{name} is here, but damaged: it is fetched anew.")
+            show_message(f"{name} is damaged; downloading it again.")
         else:
-            tell(f"{name} is here already; `fedadb data check {name}` tells whether it is whole.")
+            show_message(
+                f"{name} is already on this machine; `fedadb data check {name}` verifies it."
+            )
             return
-    tell(f"{name}: licence {source.licence}")
+    show_message(f"{name}: licence {source.licence}")
     try:
-        place = bring(source, show_progress)
+        location = fetch_dataset(source, show_progress)
     except KeyboardInterrupt:
-        complain(f"stopped; `fedadb data fetch {name}` goes on from what has come")
+        show_error(f"stopped; `fedadb data fetch {name}` resumes the download")
         raise typer.Exit(130) from None
-    tell(f"{name}: {place}")
+    show_message(f"{name}: {location}")
 
 
 @data.command()
-def check(name: NAME) -> None:
-    """Verify a dataset on disk: checksums, rows, classes and shapes."""
+def check(name: DatasetArgument) -> None:
+    """Verify a dataset on disk: checksums, rows, classes and image shapes.
+
+    NAME is a dataset from `fedadb data list`.
+    """
     from fedadb.datasets.verify import verify
 
     source = _source(name)
-    if not source.here():
-        raise BadInput(f"{name} is not here: `fedadb data fetch {name}` brings it")
-    table = Table("", "should be", "is", "", box=box.SIMPLE)
+    if not source.present():
+        raise BadInput(f"{name} is not on this machine; download it: `fedadb data fetch {name}`")
+    table = Table("", "expected", "actual", "", box=box.SIMPLE)
     findings = verify(name, source, show_progress)
-    for what, expected, found, right in findings:
-        table.add_row(what, expected, found, {True: "ok", False: "WRONG", None: ""}[right])
-    out.print(table)
-    wrong = [finding.what for finding in findings if finding.right is False]
+    for what, expected, actual, equal in findings:
+        table.add_row(what, expected, actual, {True: "ok", False: "WRONG", None: ""}[equal])
+    console.print(table)
+    wrong = [finding.what for finding in findings if finding.equal is False]
     if wrong:
         raise Fault(
-            f"{name} is not as published: {', '.join(wrong)}; delete {source.place} and fetch it"
+            f"{name} is not as published: {', '.join(wrong)}; "
+            f"delete {source.location} and run `fedadb data fetch {name}`"
         )
-    compared = all(finding.right is not None for finding in findings)
-    unsure = "" if compared else ", as far as can be told without a checksum"
-    tell(f"Nothing is wrong with {name} in {source.place}{unsure}.")
+    if all(finding.equal is not None for finding in findings):
+        show_message(f"{name} in {source.location} is as published.")
+    else:
+        show_message(
+            f"{name} in {source.location} has the published rows, classes and image shapes; "
+            "there is no checksum to compare with."
+        )
 
 
 def partition(
-    experiment: FILE = None,
-    settings: SETTINGS = None,
-    picture: Annotated[Path, typer.Option("--out", help="Where the picture goes.")] = Path(
+    experiment: ExperimentArgument = None,
+    settings: SettingsOption = None,
+    out: Annotated[Path, typer.Option(help="The file of the figure: .png, .pdf or .svg.")] = Path(
         "partition.png"
     ),
 ) -> None:
-    """Show who holds what: rows and classes of the clients, and a picture of it.
+    """Show which client holds how many rows of which class, as tables and a figure.
 
-    EXPERIMENT is a file in TOML; without one, it is digits. Nothing is trained.
+    EXPERIMENT is a TOML file; without it, the default experiment on digits. Nothing is trained.
     """
     from fedadb import datasets
+    from fedadb.cli.display import partition_tables
     from fedadb.experiment import build
     from fedadb.experiment.config import Experiment
-    from fedadb.cli.display import holdings
-    from fedadb.report.partition import draw_partition
+    from fedadb.report.plots import draw_partition
 
-    if picture.suffix.lower() not in {".png", ".pdf", ".svg"}:
-        raise BadInput(f"--out {str(picture)!r}: must end in .png, .pdf or .svg")
-    e = Experiment.read(given(experiment, settings))
+    if out.suffix.lower() not in {".png", ".pdf", ".svg"}:
+        raise BadInput(f"--out {str(out)!r}: must end in .png, .pdf or .svg")
+    e = Experiment.read(experiment_table(experiment, settings))
     try:
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.touch()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.touch()
     except OSError as error:
-        raise BadInput(f"--out {str(picture)!r} cannot be written: {error.strerror}") from error
+        raise BadInput(f"--out {str(out)!r} cannot be written: {error.strerror}") from error
     splits = datasets.load(e.dataset, show_progress)
-    counts = build.held(splits, build.partition(e, splits))
-    for table in holdings(counts, splits.classes):
-        out.print(table)
-    draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], picture)
-    tell(f"Picture: {picture}")
+    counts = build.class_counts(splits, build.partition(e, splits))
+    for table in partition_tables(counts, splits.classes):
+        console.print(table)
+    draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], out)
+    show_message(f"Figure: {out}")
+
+
+def _installed(source: "Source") -> str:
+    """Whether the dataset is on this machine, and where it came from."""
+    from fedadb.datasets.verify import read_origin
+
+    if not source.downloads:
+        return "always"
+    if not source.present():
+        return "no"
+    origin = read_origin(source)
+    return origin.urls[0].split("/")[2] if origin else "by hand"
 
 
 def _source(name: str) -> "Source":
-    from fedadb.datasets import SOURCES
+    from fedadb.datasets import DATASETS
     from fedadb.experiment.validation import suggest
 
-    if name == "digits":
-        raise BadInput("digits comes with scikit-learn: there is nothing to fetch or to check")
-    if name not in SOURCES:
-        raise BadInput(f"{name!r} is not a dataset to fetch; {suggest(name, SOURCES)}")
-    return SOURCES[name]
+    if name not in DATASETS:
+        raise BadInput(f"{name!r} is not a dataset; {suggest(name, DATASETS)}")
+    source = DATASETS[name]
+    if not source.downloads:
+        raise BadInput(f"{name} is included in scikit-learn: there is nothing to fetch or check")
+    return source

@@ -4,21 +4,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.progress import Progress, no_progress
-from fedadb.datasets import cifar, cinic, digits, medmnist, mnist, own, pacs, svhn
+from fedadb.datasets import cifar, cinic, medmnist, mnist, own, pacs, svhn
 from fedadb.datasets.source import Source
+from fedadb.progress import Progress, no_progress
 
-SOURCES: dict[str, Source] = {
+DATASETS: dict[str, Source] = {
+    "digits": mnist.DIGITS,
     "cifar10": cifar.CIFAR10,
     "cifar100": cifar.CIFAR100,
-    "cinic10": cinic.SOURCE,
-    "svhn": svhn.SOURCE,
-    "pacs": pacs.SOURCE,
+    "cinic10": cinic.CINIC10,
+    "svhn": svhn.SVHN,
+    "pacs": pacs.PACS,
     "mnist": mnist.MNIST,
-    "fashionmnist": mnist.FASHION,
-    **medmnist.SOURCES,
+    "fashionmnist": mnist.FASHION_MNIST,
+    **medmnist.MEDMNIST,
 }
-DATASETS: tuple[str, ...] = ("digits", *SOURCES)
 OWN: dict[str, Callable[[Path, Progress], Splits]] = {
     "npz": own.load_npz,
     "folder": own.load_folder,
@@ -26,18 +26,14 @@ OWN: dict[str, Callable[[Path, Progress], Splits]] = {
 
 
 def load(name: str, progress: Progress = no_progress) -> Splits:
-    """A dataset by its name, or one's own by `npz:PATH` or `folder:PATH`."""
-    if name == "digits":
-        return digits.load()
+    """Load a dataset by its name, or the user's own data by `npz:PATH` or `folder:PATH`."""
     kind, _, path = name.partition(":")
-    return (
-        OWN[kind](Path(path).expanduser(), progress) if path else SOURCES[name].load(name, progress)
-    )
+    if path:
+        return OWN[kind](Path(path).expanduser(), progress)
+    return DATASETS[name].load(name, progress)
 
 
 def present(name: str) -> bool:
-    """Whether it can be loaded without being fetched first."""
-    kind, _, path = name.partition(":")
-    if path:
-        return Path(path).expanduser().exists()
-    return name == "digits" or SOURCES[kind].here()
+    """Whether `load` finds the dataset without a download."""
+    _, _, path = name.partition(":")
+    return Path(path).expanduser().exists() if path else DATASETS[name].present()

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from their official binary files: Krizhevsky, "Learning Multiple Layers
-of Features from Tiny Images", 2009. A record is its label bytes (CIFAR-100: coarse, then fine) and
-3 072 pixel bytes, channel by channel.
+of Features from Tiny Images", 2009. A record consists of one label byte (CIFAR-100: two, coarse and
+fine) and 3 072 pixel bytes, channel by channel.
 """
 
 from pathlib import Path
@@ -10,48 +10,49 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.progress import Progress
 from fedadb.core.transform import Transform
-from fedadb.datasets.arrays import check, concatenate
+from fedadb.datasets.arrays import check_examples, concatenate
 from fedadb.datasets.source import Download, Source
+from fedadb.progress import Progress
 
-NAMES = (
+CIFAR10_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 PIXELS = 3 * 32 * 32
 
 
-def read_10(folder: Path, progress: Progress) -> Splits:
-    train = concatenate([_records(folder / f"data_batch_{i}.bin", 1) for i in range(1, 6)])
-    test = _records(folder / "test_batch.bin", 1)
-    check(folder, [train, test], len(NAMES))
+def read_cifar10(folder: Path, progress: Progress) -> Splits:
+    train = concatenate([_read_records(folder / f"data_batch_{i}.bin", 1) for i in range(1, 6)])
+    test = _read_records(folder / "test_batch.bin", 1)
+    check_examples(folder, [train, test], len(CIFAR10_NAMES))
     mean, std = (0.49139968, 0.48215827, 0.44653124), (0.24703233, 0.24348505, 0.26158768)
-    return Splits(train, test, NAMES, Transform(mean, std, pad=4, flip=True, cutout=16))
+    transform = Transform(mean, std, pad=4, flip=True, cutout=16)
+    return Splits(train, test, CIFAR10_NAMES, transform)
 
 
-def read_100(folder: Path, progress: Progress) -> Splits:
-    train, test = (_records(folder / f"{part}.bin", 2) for part in ("train", "test"))
-    check(folder, [train, test], 100)
+def read_cifar100(folder: Path, progress: Progress) -> Splits:
+    train, test = (_read_records(folder / f"{part}.bin", 2) for part in ("train", "test"))
+    check_examples(folder, [train, test], 100)
     path = folder / "fine_label_names.txt"
     try:
         names = path.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     if len(names) != 100:
-        raise BadInput(f"{path} has {len(names)} names and not 100")
+        raise BadInput(f"{path} has {len(names)} names; it must have 100")
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     return Splits(train, test, tuple(names), Transform(mean, std, pad=4, flip=True, cutout=16))
 
 
-def _records(path: Path, labels: int) -> Examples:
-    """The file's images, with the last of so many label bytes as their class."""
+def _read_records(path: Path, labels: int) -> Examples:
+    """The images of the file; the last of the `labels` label bytes is the class."""
     try:
         stored = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     size = labels + PIXELS
     if not len(stored) or len(stored) % size:
-        raise BadInput(f"{path} has {len(stored)} bytes, which is no number of {size}-byte records")
+        raise BadInput(f"{path} has {len(stored)} bytes; it must consist of {size}-byte records")
     records = torch.from_numpy(stored).view(-1, size)
     return Examples(records[:, labels:].reshape(-1, 3, 32, 32), records[:, labels - 1].long())
 
@@ -70,7 +71,7 @@ CIFAR10 = Source(
             size=170_052_171,
         ),
     ),
-    read=read_10,
+    read=read_cifar10,
     marker="data_batch_1.bin",
     unpacked=200_000_000,
 )
@@ -88,7 +89,7 @@ CIFAR100 = Source(
             size=168_513_733,
         ),
     ),
-    read=read_100,
+    read=read_cifar100,
     marker="train.bin",
     unpacked=200_000_000,
 )

@@ -5,22 +5,23 @@
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.progress import Progress
 from fedadb.core.transform import Transform
-from fedadb.datasets.cifar import NAMES
-from fedadb.datasets.decode import Look
-from fedadb.datasets.folders import decoded, labelled
+from fedadb.datasets.cifar import CIFAR10_NAMES
+from fedadb.datasets.folders import decode_parts, image_files
+from fedadb.datasets.images import ImageFormat
 from fedadb.datasets.source import Download, Source
+from fedadb.progress import Progress
 
 
-def read(folder: Path, progress: Progress) -> Splits:
-    parts = [labelled(folder / part, NAMES) for part in ("train", "test")]
-    train, test = decoded(folder, parts, Look(32, 32, "RGB"), progress)
+def read_cinic10(folder: Path, progress: Progress) -> Splits:
+    names = CIFAR10_NAMES
+    parts = [image_files(folder / part, names) for part in ("train", "test")]
+    train, test = decode_parts(folder, parts, ImageFormat(32, 32, "RGB"), progress)
     mean, std = (0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)
-    return Splits(train, test, NAMES, Transform(mean, std, pad=4, pad_mode="reflect", flip=True))
+    return Splits(train, test, names, Transform(mean, std, pad=4, pad_mode="reflect", flip=True))
 
 
-SOURCE = Source(
+CINIC10 = Source(
     classes=10,
     shape=(3, 32, 32),
     rows=(90_000, 90_000),
@@ -37,7 +38,7 @@ SOURCE = Source(
             size=687_544_992,
         ),
     ),
-    read=read,
+    read=read_cinic10,
     marker="train",
     unpacked=2_000_000_000,
 )

@@ -1,55 +1,71 @@
-"""Folders of image files: which there are, and their pixels."""
+"""Folders with one subfolder of image files per class."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
+from fedadb.datasets.decode import decode
+from fedadb.datasets.images import ImageFormat
 from fedadb.progress import Progress
-from fedadb.datasets.decode import Look, decode
 
 
-def visible(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+class ImageFiles(NamedTuple):
+    """Image files and their labels."""
 
-
-class Labelled(NamedTuple):
     files: list[Path]
-    y: Tensor
+    y: Tensor  # int64, one label per file
 
-    def rows(self, which: Tensor) -> "Labelled":
-        return Labelled([self.files[row] for row in which.tolist()], self.y[which])
-
-
-def labelled(folder: Path, names: Sequence[str]) -> Labelled:
-    """The files in one subfolder a class, and the class of each."""
-    held = [_images(folder / name) for name in names]
-    labels = [c for c, files in enumerate(held) for _ in files]
-    return Labelled([path for files in held for path in files], torch.tensor(labels))
+    def rows(self, which: Tensor) -> "ImageFiles":
+        """The selected files."""
+        return ImageFiles([self.files[row] for row in which.tolist()], self.y[which])
 
 
-def decoded(
-    root: Path, parts: Sequence[Labelled], look: Look | None, progress: Progress
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the subfolders, sorted. Hidden ones and files are ignored, except images."""
+    visible = _visible(folder)
+    for path in visible:
+        if path.suffix.lower() in Image.registered_extensions() and not path.is_dir():
+            raise BadInput(f"{path} is not in the folder of a class; move it into one")
+    return tuple(path.name for path in visible if path.is_dir())
+
+
+def image_files(folder: Path, names: Sequence[str]) -> ImageFiles:
+    """The files in the subfolders of these names; the label is the name's position."""
+    by_class = [_image_files(folder / name) for name in names]
+    labels = [c for c, files in enumerate(by_class) for _ in files]
+    return ImageFiles(
+        [path for files in by_class for path in files], torch.tensor(labels, dtype=torch.int64)
+    )
+
+
+def decode_parts(
+    root: Path, parts: Sequence[ImageFiles], format: ImageFormat | None, progress: Progress
 ) -> list[Examples]:
-    """The images of each part; all lie in one array, one part after the other."""
-    pixels = decode(root, [path for files, _ in parts for path in files], look, progress)
+    """The images of each part; all share one array, one part after the other."""
+    pixels = decode(root, [path for files, _ in parts for path in files], format, progress)
     sizes = [len(files) for files, _ in parts]
     return [Examples(x, y) for x, (_, y) in zip(torch.split(pixels, sizes), parts, strict=True)]
 
 
-def _images(folder: Path) -> list[Path]:
+def _visible(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+
+
+def _image_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise BadInput(f"{folder} is missing")
-    files = visible(folder)
+    files = _visible(folder)
     if not files:
         raise BadInput(f"{folder} has no images")
     for path in files:
         if path.is_dir():
-            raise BadInput(f"{path} is a folder: images lie right in their class's folder")
+            raise BadInput(f"{path} is a folder; move its images into the folder of their class")
         if not path.is_file():
-            raise BadInput(f"{path} is not a file: move it away")
+            raise BadInput(f"{path} is not a regular file; remove it")
     return files

@@ -1,4 +1,6 @@
-"""MNIST (LeCun et al., 1998) and Fashion-MNIST (Xiao et al., 2017), in the IDX format of both."""
+"""Grey images of 28 × 28: MNIST (LeCun et al., 1998), Fashion-MNIST (Xiao et al., 2017), and the
+digits that come with scikit-learn, which need no download.
+"""
 
 import gzip
 import zlib
@@ -7,39 +9,56 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.progress import Progress
 from fedadb.core.transform import Transform
-from fedadb.datasets.arrays import check
+from fedadb.datasets.arrays import check_examples, stratified_split
 from fedadb.datasets.source import Download, Source
+from fedadb.progress import Progress
 
+DIGIT_NAMES = tuple("0123456789")
 CLOTHES = (
     "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
     "ankle boot",
 )  # fmt: skip
 
 
-def read(
+def read_digits(_: Path, progress: Progress) -> Splits:
+    """1 797 images of 8 × 8 with values from 0 to 16, enlarged; a fixed fifth is for testing."""
+    from sklearn.datasets import load_digits  # late: it takes a second to import
+
+    digits = load_digits()
+    small = torch.from_numpy(digits.images).float()[:, None] * (255 / 16)
+    x = F.interpolate(small, size=(28, 28), mode="bilinear", align_corners=False)
+    images = Examples(x.round().to(torch.uint8), torch.from_numpy(digits.target).long())
+    train, test = (images.rows(rows) for rows in stratified_split(images.y, classes=10))
+    return Splits(train, test, DIGIT_NAMES, Transform(mean=(0.5,), std=(0.5,)))
+
+
+def read_mnist(
     names: tuple[str, ...], mean: float, std: float, folder: Path, progress: Progress
 ) -> Splits:
-    train, test = (_examples(folder, part) for part in ("train", "t10k"))
-    check(folder, [train, test], len(names))
+    train, test = (_read_part(folder, part) for part in ("train", "t10k"))
+    check_examples(folder, [train, test], len(names))
     return Splits(train, test, names, Transform((mean,), (std,)))
 
 
-def _examples(folder: Path, part: str) -> Examples:
-    x = _idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)
-    y = _idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)
+def _read_part(folder: Path, part: str) -> Examples:
+    x = _read_idx(folder / f"{part}-images-idx3-ubyte.gz", dimensions=3)
+    y = _read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)
     if len(x) != len(y):
         raise BadInput(f"{folder}: {part} has {len(x)} images and {len(y)} labels")
     return Examples(torch.from_numpy(x)[:, None], torch.from_numpy(y).long())
 
 
-def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Two zero bytes, the type (8: bytes), the number of dimensions, each of them, the bytes."""
+def _read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of a gzipped IDX file.
+
+    It starts with two zero bytes, the type (8: bytes), the number of dimensions and their sizes.
+    """
     try:
         stored = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
@@ -47,7 +66,7 @@ def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     head = 4 + 4 * dimensions
     shape = np.frombuffer(stored[4:head].ljust(head - 4), dtype=">u4").astype(int)
     if stored[:4] != bytes([0, 0, 8, dimensions]) or len(stored) != head + shape.prod():
-        raise BadInput(f"{path} is not in IDX format, or not whole")
+        raise BadInput(f"{path} is incomplete or not in IDX format")
     return np.frombuffer(bytearray(stored[head:]), dtype=np.uint8).reshape(shape)
 
 
@@ -69,13 +88,22 @@ def _source(
             Download(file, tuple(address + file for address in addresses), md5, size)
             for file, (md5, size) in files.items()
         ),
-        read=partial(read, names, *scale),
+        read=partial(read_mnist, names, *scale),
     )
 
 
+DIGITS = Source(
+    classes=10,
+    shape=(1, 28, 28),
+    rows=(1_438, 359),
+    licence="BSD",
+    path="",
+    downloads=(),
+    read=read_digits,
+)
 MNIST = _source(
     "mnist",
-    tuple("0123456789"),
+    DIGIT_NAMES,
     (0.1307, 0.3081),
     "CC BY-SA 3.0",
     (
@@ -89,7 +117,7 @@ MNIST = _source(
         "t10k-labels-idx1-ubyte.gz": ("ec29112dd5afa0611ce80d1b7f02629c", 4_542),
     },
 )
-FASHION = _source(
+FASHION_MNIST = _source(
     "fashion-mnist",
     CLOTHES,
     (0.2860, 0.3530),

@@ -1,90 +1,174 @@
-"""Anyone's own data: an .npz of arrays, or a folder of images."""
+"""The user's own data: an .npz file of arrays, or a folder of images.
 
+A simulation and a site of a real federation read them by the same rules, except for this: in a
+simulation the data determine the classes and the images' shape, but at a site the federation does.
+So a site may lack classes, but it may not have others.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from PIL import Image
+from torch import Tensor
 
-from fedadb.core.data import Examples, Splits
+from fedadb.core.data import DataSpec, Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.progress import Progress
 from fedadb.core.transform import Transform
-from fedadb.datasets import arrays
-from fedadb.datasets.folders import decoded, labelled, visible
-from fedadb.datasets.split import stratified
+from fedadb.datasets.arrays import check_examples, read_npz, stratified_split, to_examples
+from fedadb.datasets.folders import ImageFiles, class_names, decode_parts, image_files
+from fedadb.datasets.images import format_for
+from fedadb.progress import Progress, no_progress
+
+Part = TypeVar("Part", Examples, ImageFiles)
 
 
-def load_npz(path: Path, progress: Progress) -> Splits:
-    """x_train, y_train, x_test, y_test; or x and y, of which a fifth is held out.
+def load_npz(path: Path, progress: Progress = no_progress) -> Splits:
+    """Read arrays x_train, y_train, x_test and y_test, or x and y, as data for a simulation.
 
-    The names of MedMNIST's files, train_images and so on, do as well; their validation images
-    are left out. An optional array `classes` names the classes.
+    The array names of MedMNIST (train_images, train_labels, …) work too; validation images are
+    ignored. An optional array `classes` names the classes.
     """
-    stored = arrays.read(path)
-    names_of = {"x": [("x", "y")], "train_images": _pairs("{}_images", "{}_labels")}
-    given = next((names_of[first] for first in names_of if first in stored), _pairs("x_{}", "y_{}"))
-    whole = [arrays.images(path, stored, x, y) for x, y in given]
-    if "classes" in stored:
-        names = tuple(str(name) for name in stored["classes"].reshape(-1))
+    parts, names = _read_arrays(path)
+    if names is None:
+        names = _number_classes(path, parts)
+    _check_names(path, names, at_least=2)
+    check_examples(path, parts, len(names))
+    return _splits(path, names, *_divide(parts, len(names)))
+
+
+def load_folder(path: Path, progress: Progress = no_progress) -> Splits:
+    """Read one subfolder per class, or train/ and test/ with such subfolders, for a simulation."""
+    roots = _roots(path)
+    names = class_names(roots[0])
+    _check_names(path, names, at_least=2)
+    for root in roots[1:]:
+        if differing := set(class_names(root)) ^ set(names):
+            raise BadInput(f"{path}: class {min(differing)!r} is in only one of train and test")
+    train, test = _divide([image_files(root, names) for root in roots], len(names))
+    return _splits(path, names, *decode_parts(path, [train, test], None, progress))
+
+
+def load_own(
+    data: str, spec: DataSpec, progress: Progress = no_progress
+) -> tuple[Examples, Examples]:
+    """A site's images to train on and to test on; a small site may have none to test on.
+
+    Args:
+        data: `npz:PATH` or `folder:PATH`, as for a simulation.
+        spec: The federation's classes and image shape. Classes are matched by name, or by number
+            if an .npz file names none. Image files are converted to the shape.
+        progress: Reports the decoding of image files.
+    """
+    kind, _, path = data.partition(":")
+    if kind not in ("npz", "folder") or not path:
+        raise BadInput(f"data = {data!r}: must be npz:PATH or folder:PATH")
+    if kind == "npz":
+        return _load_site_npz(Path(path).expanduser(), spec)
+    return _load_site_folder(Path(path).expanduser(), spec, progress)
+
+
+def _load_site_npz(path: Path, spec: DataSpec) -> tuple[Examples, Examples]:
+    parts, names = _read_arrays(path)
+    if names is None:
+        names = spec.classes
+    _check_names(path, names, at_least=1)
+    check_examples(path, parts, len(names))
+    if (shape := tuple(parts[0].x.shape[1:])) != spec.shape:
+        raise BadInput(
+            f"{path} has images of shape {shape}; the federation's are {spec.shape} "
+            "(channels, height, width)"
+        )
+    labels = _labels_in(spec, path, names)
+    return _divide([part._replace(y=labels[part.y]) for part in parts], len(spec.classes))
+
+
+def _load_site_folder(path: Path, spec: DataSpec, progress: Progress) -> tuple[Examples, Examples]:
+    parts = []
+    for root in _roots(path):
+        names = class_names(root)
+        _check_names(root, names, at_least=1)
+        part = image_files(root, names)
+        parts.append(part._replace(y=_labels_in(spec, root, names)[part.y]))
+    # As in a simulation, the highest value among the images decides how 16-bit grey is scaled.
+    format = format_for(spec.shape, shift=None)
+    train, test = decode_parts(path, _divide(parts, len(spec.classes)), format, progress)
+    return train, test
+
+
+def _read_arrays(path: Path) -> tuple[list[Examples], tuple[str, ...] | None]:
+    """The training and the test images, or one undivided part; and the class names, if given."""
+    stored = read_npz(path)
+    if "x" in stored:
+        pairs = [("x", "y")]
+    elif "train_images" in stored:
+        pairs = [(f"{part}_images", f"{part}_labels") for part in ("train", "test")]
     else:
-        highest = max(int(part.y.max()) for part in whole)
-        if highest >= sum(len(part.y) for part in whole):
-            raise BadInput(f"{path}: label {highest} is higher than there are rows; number from 0")
-        names = tuple(str(c) for c in range(highest + 1))
-        held = set(torch.cat([part.y for part in whole]).tolist())
-        if absent := sorted(set(range(highest + 1)) - held):
-            raise BadInput(
-                f"{path}: no row has label {absent[0]}; number the classes from 0 without gaps, or "
-                "name them all in an array `classes`"
-            )
-    _require_two(path, names)
-    arrays.check(path, whole, len(names))
-    if len(whole) == 1:
-        whole = [whole[0].rows(rows) for rows in stratified(whole[0].y, len(names))]
-    return _splits(path, names, *whole)
+        pairs = [(f"x_{part}", f"y_{part}") for part in ("train", "test")]
+    parts = [to_examples(path, stored, x, y) for x, y in pairs]
+    if "classes" not in stored:
+        return parts, None
+    return parts, tuple(str(name) for name in stored["classes"].reshape(-1))
 
 
-def load_folder(path: Path, progress: Progress) -> Splits:
-    """One subfolder per class; or train/ and test/ with such subfolders."""
+def _roots(path: Path) -> list[Path]:
+    """The folders that contain one subfolder per class: train/ and test/, or the folder itself."""
     if not path.is_dir():
         raise BadInput(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
-    divided = (path / "train").is_dir()
-    if divided and not (path / "test").is_dir():
+    if not (path / "train").is_dir():
+        return [path]
+    if not (path / "test").is_dir():
         raise BadInput(f"{path} has train/ but no test/")
-    root = path / "train" if divided else path
-    names = tuple(p.name for p in visible(root) if p.is_dir())
-    for loose in visible(root):
-        if loose.suffix.lower() in Image.registered_extensions():
-            raise BadInput(f"{loose} is in no class's folder: move it into one")
-    _require_two(path, names)
-    whole = labelled(root, names)
-    if divided:
-        if strangers := {p.name for p in visible(path / "test") if p.is_dir()} ^ set(names):
-            raise BadInput(f"{path}: class {min(strangers)!r} is in only one of train and test")
-        parts = [whole, labelled(path / "test", names)]
-    else:
-        parts = [whole.rows(rows) for rows in stratified(whole.y, len(names))]
-    return _splits(path, names, *decoded(path, parts, None, progress))
+    return [path / "train", path / "test"]
 
 
-def _pairs(x: str, y: str) -> list[tuple[str, str]]:
-    return [(x.format(part), y.format(part)) for part in ("train", "test")]
+def _number_classes(path: Path, parts: Sequence[Examples]) -> tuple[str, ...]:
+    """The labels as class names; each number from 0 to the highest must occur."""
+    labels = torch.cat([part.y for part in parts])
+    highest = int(labels.max())
+    if highest >= len(labels):
+        raise BadInput(
+            f"{path}: label {highest} is higher than the number of rows; number the classes from 0"
+        )
+    if missing := sorted(set(range(highest + 1)) - set(labels.tolist())):
+        raise BadInput(
+            f"{path}: no row has label {missing[0]}; number the classes from 0 without gaps, or "
+            "name all of them in an array `classes`"
+        )
+    return tuple(str(c) for c in range(highest + 1))
 
 
-def _require_two(path: Path, names: tuple[str, ...]) -> None:
+def _check_names(path: Path, names: Sequence[str], at_least: int) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise BadInput(f"{path} has two classes called {name!r}")
+            raise BadInput(f"{path} has two classes with the name {name!r}")
         if not name.isprintable():
-            raise BadInput(f"{path} has a class called {name!r}: give it a name of plain text")
-    if len(names) < 2:
-        plural = "class" if len(names) == 1 else "classes"
-        raise BadInput(f"{path} has {len(names)} {plural}; a classifier needs at least two")
+            raise BadInput(f"{path} has a class {name!r}; use printable characters only")
+    if len(names) < at_least:
+        classes = "class" if len(names) == 1 else "classes"
+        raise BadInput(f"{path} has {len(names)} {classes}; it needs at least {at_least}")
+
+
+def _labels_in(spec: DataSpec, path: Path, names: Sequence[str]) -> Tensor:
+    """The federation's label of each of these classes."""
+    for name in names:
+        if name not in spec.classes:
+            known = ", ".join(spec.classes)
+            raise BadInput(f"{path} has a class {name!r}; the federation's are {known}")
+    return torch.tensor([spec.classes.index(name) for name in names], dtype=torch.int64)
+
+
+def _divide(parts: Sequence[Part], classes: int) -> tuple[Part, Part]:
+    """Training and test part; of undivided data, a fixed fifth of each class is for testing."""
+    if len(parts) == 1:
+        train, test = (parts[0].rows(rows) for rows in stratified_split(parts[0].y, classes))
+        return train, test
+    train, test = parts
+    return train, test
 
 
 def _splits(path: Path, names: tuple[str, ...], train: Examples, test: Examples) -> Splits:
-    for part, images in (("train", train), ("test", test)):
-        if not len(images.y):
-            raise BadInput(f"{path} leaves no images to {part} on")
+    if not len(test.y):
+        raise BadInput(f"{path} has too few images per class to set some aside for testing")
     channels = train.x.shape[1]
     return Splits(train, test, names, Transform(mean=(0.5,) * channels, std=(0.5,) * channels))

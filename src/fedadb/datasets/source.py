@@ -1,4 +1,4 @@
-"""What is known of a published dataset, and where it lies on disk."""
+"""The description of a dataset, and the directories that contain datasets."""
 
 import os
 from collections.abc import Callable
@@ -14,59 +14,65 @@ from fedadb.progress import Progress
 
 @dataclass(frozen=True)
 class Download:
-    """One file as its publisher serves it."""
+    """One file that a publisher offers."""
 
     name: str
     urls: tuple[str, ...]  # the official address, then mirrors
-    md5: str | None  # None: the publisher gives none
-    size: int  # bytes, about
+    md5: str | None  # None: the publisher states none
+    size: int  # bytes, approximately
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset in its official layout below the data directory."""
+    """A dataset: its contents, its publisher's files, and how to read them."""
 
     classes: int
     shape: tuple[int, int, int]  # channels × height × width
-    rows: tuple[int, int]  # to train on, and to test on
+    rows: tuple[int, int]  # for training and for testing
     licence: str
-    path: str  # a file, or a folder
-    downloads: tuple[Download, ...]
+    path: str  # of its file or folder in the data directory
+    downloads: tuple[Download, ...]  # none: it comes with a package that fedadb depends on
     read: Callable[[Path, Progress], Splits]
-    # For an archive: something that its dataset's folder holds, and an upper bound on its bytes.
+    # For an archive: the name of a file or folder at the dataset's top level, and an upper bound
+    # on the bytes it unpacks to.
     marker: str | None = None
     unpacked: int = 0
 
     @property
-    def place(self) -> Path:
-        return directory() / self.path
+    def location(self) -> Path:
+        return data_directory() / self.path
 
     @property
     def size(self) -> int:
         """Bytes to download."""
         return sum(download.size for download in self.downloads)
 
-    def here(self) -> bool:
-        return self.place.exists()
+    def present(self) -> bool:
+        """Whether it can be loaded without a download."""
+        return not self.downloads or self.location.exists()
 
     def load(self, name: str, progress: Progress) -> Splits:
-        if not self.here():
+        """Read the dataset; `name` is its name in the registry, for errors."""
+        if not self.present():
             raise BadInput(
-                f"{name} is not on this machine: there is no {self.path} in {directory()}; "
-                f"`fedadb data fetch {name}` brings it, or set FEDADB_DATA to where it lies"
+                f"{name} is not on this machine: {data_directory()} has no {self.path}; "
+                f"download it with `fedadb data fetch {name}`, or set FEDADB_DATA to the directory "
+                "that contains it"
             )
         try:
-            return self.read(self.place, progress)
+            return self.read(self.location, progress)
         except BadInput as error:
-            anew = f"delete {self.place} and `fedadb data fetch {name}`"
-            raise BadInput(f"{error}; to get it anew, {anew}") from error
+            raise BadInput(
+                f"{error}; to download it again, delete {self.location} and run "
+                f"`fedadb data fetch {name}`"
+            ) from error
 
 
-def directory() -> Path:
+def data_directory() -> Path:
     """FEDADB_DATA, or the user's cache directory."""
-    return Path(os.environ.get("FEDADB_DATA") or cache()).expanduser()
+    return Path(os.environ.get("FEDADB_DATA") or cache_directory()).expanduser()
 
 
-def cache() -> Path:
-    """Where things go that can be made again."""
+def cache_directory() -> Path:
+    """The directory for files that can be recreated."""
     return Path(pooch.os_cache("fedadb"))

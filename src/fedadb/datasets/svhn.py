@@ -10,36 +10,36 @@ import torch
 
 from fedadb.core.data import Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.progress import Progress
 from fedadb.core.transform import Transform
-from fedadb.datasets.arrays import check
+from fedadb.datasets.arrays import check_examples
 from fedadb.datasets.source import Download, Source
+from fedadb.progress import Progress
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
 
 
-def read(folder: Path, progress: Progress) -> Splits:
-    train, test = (_digits(folder / f"{part}_32x32.mat") for part in ("train", "test"))
-    check(folder, [train, test], 10)
+def read_svhn(folder: Path, progress: Progress) -> Splits:
+    train, test = (_read_digits(folder / f"{part}_32x32.mat") for part in ("train", "test"))
+    check_examples(folder, [train, test], 10)
     mean, std = (0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)
     return Splits(train, test, tuple("0123456789"), Transform(mean, std, pad=4, flip=True))
 
 
-def _digits(path: Path) -> Examples:
+def _read_digits(path: Path) -> Examples:
     """X is 32 × 32 × 3 × N; y is N × 1, with 10 for the digit 0."""
     try:
         stored = scipy.io.loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # whatever a missing or damaged file makes scipy raise
+    except Exception as error:  # scipy raises many kinds for a damaged file
         raise BadInput(f"{path} cannot be read as a MATLAB file: {error}") from error
     x, y = stored.get("X"), stored.get("y")
     if x is None or y is None or x.dtype != np.uint8 or x.shape != (32, 32, 3, y.size):
-        raise BadInput(f"{path} has no X of 32×32×3×N bytes with a y of N labels")
+        raise BadInput(f"{path} must contain X of 32×32×3×N bytes and y of N labels")
     pixels = torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1)))
     labels = torch.from_numpy(y.astype(np.int64).reshape(-1))
     return Examples(pixels, torch.where(labels == 10, 0, labels))
 
 
-SOURCE = Source(
+SVHN = Source(
     classes=10,
     shape=(3, 32, 32),
     rows=(73_257, 26_032),
@@ -59,5 +59,5 @@ SOURCE = Source(
             size=64_275_384,
         ),
     ),
-    read=read,
+    read=read_svhn,
 )

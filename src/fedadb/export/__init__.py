@@ -1,1 +1,1 @@
-"""A run's model as one file, and what it says to images."""
+"""Exports the classifier of a run to one file, and classifies images with such a file."""

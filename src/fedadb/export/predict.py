@@ -1,4 +1,4 @@
-"""What an exported model says to image files."""
+"""Classifies image files with an exported model."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,94 +10,100 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedadb.core.errors import BadInput
-from fedadb.datasets.decode import DEEP, Look, opened, pixels_of
-from fedadb.export import onnxfile, weights
-from fedadb.export.card import ENDINGS, Card
+from fedadb.datasets.images import GREY_16_BIT, format_for, open_image, read_pixels
+from fedadb.export.classifier import SUFFIXES, ModelCard
+from fedadb.export.onnx_file import OnnxModel
+from fedadb.export.safetensors_file import SafetensorsModel
 
-AT_ONCE = 64  # images that are held and computed together
+BATCH_SIZE = 64  # images in memory at a time
 
 
-class Exported(Protocol):
-    """A model that was read from its file."""
+class ExportedModel(Protocol):
+    """A model that was read from a file of `fedadb export`."""
 
-    card: Card
+    card: ModelCard
 
     def probabilities(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Of each image, N × C × H × W in [0, 1], how likely each class is."""
+        """The probability of each class for images of N × C × H × W in [0, 1]."""
         ...
 
 
 class Prediction(NamedTuple):
+    """The most likely classes of an image, with their probabilities, in descending order."""
+
     file: Path
-    top: list[tuple[str, float]]  # classes and their probabilities, the likeliest first
+    top: list[tuple[str, float]]
 
 
-def read_model(path: Path) -> Exported:
+def read_model(path: Path) -> ExportedModel:
+    """Read a file of `fedadb export`."""
     if path.is_dir():
         raise BadInput(
-            f"{path} is a directory; `fedadb export` makes the model of a run's directory a file"
+            f"{path} is a directory; export the model of a run with "
+            f"`fedadb export {path} --to model.safetensors`"
         )
-    if path.suffix.lower() not in ENDINGS:
-        raise BadInput(f"{path} is no exported model: those end in {' or '.join(ENDINGS)}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInput(f"{path} is not an exported model: it must end in {' or '.join(SUFFIXES)}")
     if not path.exists():
         raise BadInput(f"{path} does not exist")
-    return onnxfile.Onnx(path) if path.suffix.lower() == ".onnx" else weights.Torch(path)
+    return OnnxModel(path) if path.suffix.lower() == ".onnx" else SafetensorsModel(path)
 
 
-def find_images(places: Sequence[Path]) -> list[Path]:
-    """The files as they are named, and the images in the folders and what is below them."""
-    found: list[Path] = []
-    for place in places:
-        if not place.exists():
-            raise BadInput(f"{place} does not exist")
-        if not place.is_dir():
-            found.append(place)
-        elif inside := _below(place):
-            found += inside
+def find_images(paths: Sequence[Path]) -> list[Path]:
+    """The given files, and the images in the given folders and their subfolders."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path} does not exist")
+        if not path.is_dir():
+            files.append(path)
+        elif inside := _images_below(path):
+            files += inside
         else:
-            raise BadInput(f"{place} has no images in it, nor in its folders")
-    return found
+            raise BadInput(f"{path} and its subfolders contain no images")
+    return files
 
 
-def _below(folder: Path) -> list[Path]:
+def _images_below(folder: Path) -> list[Path]:
     known = {end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN}
     files = [Path(at, name) for at, _, names in os.walk(folder) for name in names]
     return sorted(p for p in files if p.suffix.lower() in known and not p.name.startswith("."))
 
 
-def predict(
-    model: Exported, files: Sequence[Path], top: int, complain: Callable[[str], None]
+def predict_images(
+    model: ExportedModel, files: Sequence[Path], top: int, warn: Callable[[str], None]
 ) -> Iterator[Prediction]:
-    """The likeliest classes of each image; one that cannot be read is complained of and left out.
+    """The `top` most likely classes of each image; images that cannot be read are skipped.
 
-    Images are made what those of a `folder:` dataset are made: of the model's size and colours.
+    Images are converted to the model's size and colour mode, as those of a `folder:` dataset.
+    `warn` receives one message per skipped image, and one about the first conversion of each kind.
     """
     classes = model.card.classes
     if top > len(classes):
-        raise BadInput(f"--top {top}: the model knows {len(classes)} classes")
-    look = _look(model.card)
-    told: set[str] = set()
+        raise BadInput(f"--top {top}: the model has {len(classes)} classes")
+    format = format_for(model.card.shape)
+    warned: set[str] = set()
 
-    def tell_once(what: str, message: str) -> None:
-        if what not in told:
-            told.add(what)
-            complain(message)
+    def warn_once(about: str, message: str) -> None:
+        if about not in warned:
+            warned.add(about)
+            warn(message)
 
-    for start in range(0, len(files), AT_ONCE):
+    for start in range(0, len(files), BATCH_SIZE):
         pixels: dict[int, NDArray[np.uint8]] = {}
-        for i, path in enumerate(files[start : start + AT_ONCE], start):
+        for i, path in enumerate(files[start : start + BATCH_SIZE], start):
             try:
-                with opened(path) as image:
+                with open_image(path) as image:
                     (width, height), mode = image.size, image.mode
-                pixels[i] = pixels_of(path, look)
+                pixels[i] = read_pixels(path, format)
             except BadInput as error:
-                complain(str(error))
+                warn(str(error))
                 continue
-            if (width, height) != (look.width, look.height):
-                size = f"{look.width}×{look.height}"
-                tell_once("size", f"{path} is {width}×{height}; what is not {size} is resized")
-            if mode in DEEP:
-                tell_once("depth", f"{path} has 16 bits a pixel, of which the upper 8 are seen")
+            if (width, height) != (format.width, format.height):
+                expected = f"{format.width}×{format.height}"
+                warn_once("size", f"{path} is {width}×{height}; images are resized to {expected}")
+            if mode in GREY_16_BIT:
+                warn_once("depth", f"{path} has 16 bits per pixel; only the upper 8 are used")
         if not pixels:
             continue
         images = np.stack(list(pixels.values()), dtype=np.float32)
@@ -105,10 +111,3 @@ def predict(
         for i, row in zip(pixels, model.probabilities(images), strict=True):
             likeliest = np.argsort(-row, kind="stable")[:top]
             yield Prediction(files[i], [(classes[c], float(row[c])) for c in likeliest])
-
-
-def _look(card: Card) -> Look:
-    channels, height, width = card.shape
-    if channels not in (1, 3):
-        raise BadInput(f"the model takes {channels} channels, and image files have 1 or 3")
-    return Look(width, height, "L" if channels == 1 else "RGB")

@@ -1,4 +1,4 @@
-"""The models by name: each makes the body φ of a classifier for images of a given shape."""
+"""The model architectures by name."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,9 +11,11 @@ from fedadb.models.resnet import ResNet18
 
 @runtime_checkable
 class Architecture(Protocol):
-    """What makes a body φ for images of a given shape."""
+    """Makes the body φ of a classifier; the algorithm adds the heads."""
 
-    def body(self, shape: tuple[int, ...]) -> nn.Module: ...
+    def body(self, shape: tuple[int, ...]) -> nn.Module:
+        """A module that maps a batch of inputs of this shape to one row of features each."""
+        ...
 
 
 MODELS: dict[str, type[Architecture]] = {

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedadb.models.layers import Norm, normalise, require
+from fedadb.models.layers import Norm, norm_layer, require_images
 
 
 def convolution(norm: Norm, inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
-        normalise(norm, outputs, eps=1e-3),
+        norm_layer(norm, outputs, eps=1e-3),
         nn.ReLU(),
     )
 
 
-class Mixed(nn.Module):
-    """Four branches side by side, their channels joined."""
+class InceptionBlock(nn.Module):
+    """Four parallel branches whose channels are concatenated."""
 
     def __init__(
         self,
@@ -50,12 +50,18 @@ class Mixed(nn.Module):
 
 @dataclass(frozen=True)
 class Inception:
-    """Nine mixed layers; 1024 features."""
+    """InceptionV1 for grey or colour images of at least 64×64: nine blocks, 1024 features.
 
+    ```python
+    fedadb.Experiment(dataset="pacs", model=fedadb.Inception(norm="group"))
+    ```
+    """
+
+    # "batch": statistics of the current batch. "group": GroupNorm, for single images.
     norm: Norm = "batch"
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
-        require("inception", shape, smallest=64)
+        require_images("inception", shape, smallest=64)
         norm = self.norm
         return nn.Sequential(
             convolution(norm, shape[0], 64, 7, stride=2),
@@ -63,17 +69,17 @@ class Inception:
             convolution(norm, 64, 64, 1),
             convolution(norm, 64, 192, 3),
             nn.MaxPool2d(3, stride=2, ceil_mode=True),
-            Mixed(norm, 192, 64, (96, 128), (16, 32), 32),
-            Mixed(norm, 256, 128, (128, 192), (32, 96), 64),
+            InceptionBlock(norm, 192, 64, (96, 128), (16, 32), 32),
+            InceptionBlock(norm, 256, 128, (128, 192), (32, 96), 64),
             nn.MaxPool2d(3, stride=2, ceil_mode=True),
-            Mixed(norm, 480, 192, (96, 208), (16, 48), 64),
-            Mixed(norm, 512, 160, (112, 224), (24, 64), 64),
-            Mixed(norm, 512, 128, (128, 256), (24, 64), 64),
-            Mixed(norm, 512, 112, (144, 288), (32, 64), 64),
-            Mixed(norm, 528, 256, (160, 320), (32, 128), 128),
+            InceptionBlock(norm, 480, 192, (96, 208), (16, 48), 64),
+            InceptionBlock(norm, 512, 160, (112, 224), (24, 64), 64),
+            InceptionBlock(norm, 512, 128, (128, 256), (24, 64), 64),
+            InceptionBlock(norm, 512, 112, (144, 288), (32, 64), 64),
+            InceptionBlock(norm, 528, 256, (160, 320), (32, 128), 128),
             nn.MaxPool2d(2, stride=2, ceil_mode=True),
-            Mixed(norm, 832, 256, (160, 320), (32, 128), 128),
-            Mixed(norm, 832, 384, (192, 384), (48, 128), 128),
+            InceptionBlock(norm, 832, 256, (160, 320), (32, 128), 128),
+            InceptionBlock(norm, 832, 384, (192, 384), (48, 128), 128),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         )

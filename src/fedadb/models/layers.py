@@ -1,4 +1,4 @@
-"""What the convolutional networks here share."""
+"""Normalisation layers, and the check of image shapes that all architectures share."""
 
 from typing import Literal
 
@@ -7,18 +7,21 @@ from torch import nn
 from fedadb.core.errors import BadInput
 
 Norm = Literal["batch", "group"]
-"""batch: statistics of the batch at hand, in evaluation too, and none kept (the reference models).
-group: GroupNorm, for a model that will see single images."""
+"""The normalisation of a model.
+
+"batch" uses the statistics of the current batch, in evaluation too, and keeps none; the reference
+models do so. "group" is GroupNorm, for models that will classify single images.
+"""
 
 
-def normalise(norm: Norm, channels: int, eps: float = 1e-5) -> nn.Module:
+def norm_layer(norm: Norm, channels: int, eps: float = 1e-5) -> nn.Module:
     if norm == "batch":
         return nn.BatchNorm2d(channels, eps=eps, track_running_stats=False)
     return nn.GroupNorm(2, channels, eps=eps)
 
 
-def require(model: str, shape: tuple[int, ...], smallest: int) -> None:
-    """Examples of 1 or 3 channels and at least this size."""
+def require_images(model: str, shape: tuple[int, ...], smallest: int) -> None:
+    """Raise BadInput unless the shape has 1 or 3 channels and sides of at least `smallest`."""
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < smallest:
         raise BadInput(

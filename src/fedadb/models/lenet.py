@@ -6,19 +6,24 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fedadb.models.layers import require
+from fedadb.models.layers import require_images
 
 
 @dataclass(frozen=True)
 class LeNet:
-    """Two 5×5 convolutions without padding, two hidden layers; 84 features."""
+    """LeNet-5 for grey or colour images of at least 28×28: two convolutions, 84 features.
+
+    ```python
+    fedadb.Experiment(dataset="digits", model=fedadb.LeNet())
+    ```
+    """
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
-        require("lenet", shape, smallest=28)
+        require_images("lenet", shape, smallest=28)
         channels, height, width = shape
         pooled = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
         return nn.Sequential(
-            # Pooling and ReLU give the same either way round; this way ReLU has a quarter to do.
+            # ReLU and max-pooling commute; after pooling, ReLU has a quarter of the work.
             nn.Conv2d(channels, 6, 5),
             nn.MaxPool2d(2),
             nn.ReLU(),

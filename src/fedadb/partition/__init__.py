@@ -1,4 +1,4 @@
-"""The ways to spread rows over clients, by name."""
+"""The partitions by name: ways to distribute training rows among clients."""
 
 from fedadb.partition.dirichlet import Dirichlet
 from fedadb.partition.domains import ByDomain

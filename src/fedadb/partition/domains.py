@@ -1,4 +1,4 @@
-"""Clients of one domain each, with some of the classes: a label space that does not match."""
+"""Clients with data of one domain each, and with some of its classes."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -7,57 +7,65 @@ import numpy as np
 from annotated_types import Ge
 
 from fedadb.core.errors import BadInput
-from fedadb.partition.protocol import Labels, Rows, deal
+from fedadb.partition.protocol import Labels, Rows, distribute
 
-ATTEMPTS = 10_000
+MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True)
 class ByDomain:
-    """As many clients in each domain, each with a random subset of the classes.
+    """Gives each client rows of one domain and of a random subset of its classes.
 
-    Every class is held by somebody in every domain; its rows there are cut evenly among them.
+    All domains have the same number of clients. In each domain, every class has a client, and its
+    rows are cut evenly among its clients. The dataset must have domains, as PACS has.
+
+    ```python
+    fedadb.Federation(clients=20, partition=fedadb.ByDomain(classes=4))
+    ```
     """
 
-    classes: Annotated[int, Ge(1)] = 4  # of each client
+    classes: Annotated[int, Ge(1)] = 4  # per client
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         if labels.domain is None:
-            raise BadInput("federation.partition = 'domains': the dataset has none; pacs has")
+            raise BadInput(
+                "federation.partition = 'domains': the dataset has no domains; use pacs, or "
+                "another partition"
+            )
         domains = int(labels.domain.max()) + 1
         if clients % domains:
             raise BadInput(
                 f"federation.clients = {clients}: must be a multiple of the {domains} domains"
             )
-        each = clients // domains
-        hands: list[Rows] = []
+        parts: list[Rows] = []
         for d in range(domains):
             inside = labels.domain == d
             present = np.unique(labels.y[inside])
-            held = self._held(len(present), each, rng)
+            receives = self._draw_classes(len(present), clients // domains, rng)
             pools = [rng.permutation(np.flatnonzero(inside & (labels.y == c))) for c in present]
-            holders = [np.flatnonzero(of_class) for of_class in held.T]
-            hands += [rng.permutation(hand) for hand in deal(pools, holders, each)]
-        if not all(len(hand) for hand in hands):
+            parts += distribute(pools, receives, rng)
+        if not all(len(part) for part in parts):
             raise BadInput(
-                f"domains: {clients} clients are too many: one would have no rows; "
+                f"domains: {clients} clients are too many, because one would have no rows; "
                 "lower federation.clients"
             )
-        return hands
+        return parts
 
-    def _held(self, present: int, clients: int, rng: np.random.Generator) -> Rows:
-        """Clients × classes, 1 where held; drawn until every class is."""
+    def _draw_classes(self, present: int, clients: int, rng: np.random.Generator) -> Rows:
+        """Clients × classes, 1 where the client has the class; drawn until each class occurs."""
         size = self.classes
         if size > present:
-            raise BadInput(f"federation.partition.classes = {size}: a domain has {present}")
+            raise BadInput(
+                f"federation.partition.classes = {size}: a domain has only {present} classes"
+            )
         if clients * size >= present:
-            for _ in range(ATTEMPTS):
-                held = np.zeros((clients, present), dtype=np.int64)
+            for _ in range(MAX_DRAWS):
+                chosen = np.zeros((clients, present), dtype=np.int64)
                 for k in range(clients):
-                    held[k, rng.choice(present, size, replace=False)] = 1
-                if held.any(0).all():
-                    return held
+                    chosen[k, rng.choice(present, size, replace=False)] = 1
+                if chosen.any(0).all():
+                    return chosen
         raise BadInput(
-            f"domains: {clients} clients of a domain with {size} classes each do not hold all "
-            f"{present}; raise federation.clients or federation.partition.classes"
+            f"domains: {clients} clients per domain with {size} classes each do not cover all "
+            f"{present} classes; raise federation.clients or federation.partition.classes"
         )

@@ -1,4 +1,4 @@
-"""Clients that do not differ."""
+"""Equally distributed clients."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,12 @@ from fedadb.partition.protocol import Labels, Rows
 
 @dataclass(frozen=True)
 class Iid:
-    """Shuffled rows in parts whose sizes differ by at most one."""
+    """Shuffles the rows and cuts them into equal parts; sizes differ by at most one row.
+
+    ```python
+    fedadb.Federation(clients=10, partition=fedadb.Iid())
+    ```
+    """
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         n = len(labels.y)

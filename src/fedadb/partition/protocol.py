@@ -1,4 +1,4 @@
-"""What a partition is."""
+"""The interface of partitions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -7,28 +7,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+"""Row numbers of the training data, or one number per row."""
 
 
 class Labels(NamedTuple):
-    """What is known of the training rows, a number for each."""
+    """The class and, if the data have several domains, the domain of each training row."""
 
-    y: Rows  # its class
-    domain: Rows | None = None  # its origin, in data of several
+    y: Rows
+    domain: Rows | None = None
 
 
 @runtime_checkable
 class Partition(Protocol):
-    """Who holds which rows."""
+    """Distributes the training rows among clients."""
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
-        """The rows of each client; no row has two."""
+        """The rows of each client; no row belongs to two clients."""
         ...
 
 
-def deal(pools: Sequence[Rows], holders: Sequence[Rows], clients: int) -> list[Rows]:
-    """Cut each pool evenly among its holders; what each client receives of all of them."""
-    hands: list[list[Rows]] = [[] for _ in range(clients)]
-    for pool, held_by in zip(pools, holders, strict=True):
-        for k, part in zip(held_by, np.array_split(pool, len(held_by)), strict=True):
-            hands[k].append(part)
-    return [np.concatenate(hand) for hand in hands]
+def distribute(pools: Sequence[Rows], receives: Rows, rng: np.random.Generator) -> list[Rows]:
+    """Cut each pool of rows evenly among the clients that receive it; each client's rows, shuffled.
+
+    `receives` is clients × pools, 1 where the client receives a part of the pool.
+    """
+    parts: list[list[Rows]] = [[] for _ in receives]
+    for pool, receivers in zip(pools, map(np.flatnonzero, receives.T), strict=True):
+        for k, part in zip(receivers, np.array_split(pool, len(receivers)), strict=True):
+            parts[k].append(part)
+    return [rng.permutation(np.concatenate(part)) for part in parts]

@@ -1,7 +1,7 @@
-"""Clients that hold the same number of classes each, after McMahan et al. (2017).
+"""Clients with the same number of classes each, after McMahan et al. (2017).
 
-Each class is cut into equal shards, the more the larger it is, and every client is dealt so many
-shards, all of different classes.
+Each class is cut into equal shards, larger classes into more. Every client receives the same
+number of shards, all of different classes.
 """
 
 from dataclasses import dataclass
@@ -11,37 +11,42 @@ import numpy as np
 from annotated_types import Ge
 
 from fedadb.core.errors import BadInput
-from fedadb.partition.protocol import Labels, Rows, deal
+from fedadb.partition.protocol import Labels, Rows, distribute
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The fewer classes a client holds, the more clients differ."""
+    """Gives each client rows of exactly `classes` classes; fewer make clients differ more.
 
-    classes: Annotated[int, Ge(1)] = 2  # of each client
+    ```python
+    fedadb.Federation(clients=10, partition=fedadb.Shards(classes=2))
+    ```
+    """
+
+    classes: Annotated[int, Ge(1)] = 2  # per client
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         totals = np.bincount(labels.y)
         present = np.flatnonzero(totals)
         if self.classes > len(present):
             raise BadInput(
-                f"federation.partition.classes = {self.classes}: the data have {len(present)}"
+                f"federation.partition.classes = {self.classes}: the data have only "
+                f"{len(present)} classes"
             )
         if clients * self.classes < len(present):
             raise BadInput(
-                f"shards: {clients} clients with {self.classes} classes each cannot hold all "
-                f"{len(present)}; raise federation.clients or federation.partition.classes"
+                f"shards: {clients} clients with {self.classes} classes each cannot cover all "
+                f"{len(present)} classes; raise federation.clients or federation.partition.classes"
             )
-        shards = self._shards(totals[present], clients)
-        held = self._dealt(shards, clients, rng)
+        shards = self._count_shards(totals[present], clients)
+        receives = self._assign(shards, clients, rng)
         pools = [rng.permutation(np.flatnonzero(labels.y == c)) for c in present]
-        holders = [np.flatnonzero(of_class) for of_class in held.T]
-        return [rng.permutation(hand) for hand in deal(pools, holders, clients)]
+        return distribute(pools, receives, rng)
 
-    def _shards(self, totals: Rows, clients: int) -> Rows:
-        """How many shards of each class: one, and then one more wherever they are largest."""
+    def _count_shards(self, totals: Rows, clients: int) -> Rows:
+        """The number of shards per class: each further one goes to the class with the largest."""
         shards = np.ones(len(totals), dtype=np.int64)
-        most = np.minimum(clients, totals)  # a client has one shard of a class, a shard has a row
+        most = np.minimum(clients, totals)  # one shard per client and class, one row per shard
         for _ in range(clients * self.classes - len(totals)):
             size = np.where(shards < most, totals / shards, 0)
             if not size.any():
@@ -52,21 +57,21 @@ class Shards:
             shards[size.argmax()] += 1
         return shards
 
-    def _dealt(self, shards: Rows, clients: int, rng: np.random.Generator) -> Rows:
-        """Which client holds a shard of which class, clients × classes.
+    def _assign(self, shards: Rows, clients: int, rng: np.random.Generator) -> Rows:
+        """Clients × classes, 1 where the client receives a shard of the class.
 
-        A class with as many shards as clients are left to be served goes to each of them;
-        beyond that, a class is drawn the more often the more shards of it are left.
+        A class with as many remaining shards as remaining clients goes to all of them. Otherwise
+        classes are drawn with probabilities proportional to their remaining shards.
         """
         left = shards.copy()
-        held = np.zeros((clients, len(shards)), dtype=np.int64)
+        receives = np.zeros((clients, len(shards)), dtype=np.int64)
         for served, k in enumerate(rng.permutation(clients)):
-            due = left == clients - served
-            drawn = np.where(due, 0, left)
-            free = self.classes - int(due.sum())
+            chosen = left == clients - served
+            weights = np.where(chosen, 0, left)
+            free = self.classes - int(chosen.sum())
             if free:
-                chosen = rng.choice(len(left), free, replace=False, p=drawn / drawn.sum())
-                due[chosen] = True
-            held[k] = due
-            left -= held[k]
-        return held
+                drawn = rng.choice(len(left), free, replace=False, p=weights / weights.sum())
+                chosen[drawn] = True
+            receives[k] = chosen
+            left -= receives[k]
+        return receives

@@ -1,4 +1,4 @@
-"""A deployed model as an ONNX file: the whole computation, for any runtime."""
+"""Exported classifiers as ONNX files: the whole computation, for any ONNX runtime."""
 
 import hashlib
 import logging
@@ -13,19 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.storage.files import write_atomically
 from fedadb.core.stream import Stream
-from fedadb.export.card import Card, read_card
-from fedadb.export.deployed import Deployed
+from fedadb.export.classifier import ImageClassifier, ModelCard, card_from_strings
+from fedadb.storage.files import write_atomically
 
 INPUT, OUTPUT = "images", "probabilities"
-OPSET = 18  # of 2022: old enough for any runtime in use
+OPSET = 18  # from 2022, so that any runtime in use supports it
 TOLERANCE = 1e-5
-BATCHES = (1, 2, 7)  # sizes that the file is checked with; it is traced with another
+CHECKED_SIZES = (1, 2, 7)  # of batches; the model is traced with another size
 
 
-def require(*packages: str) -> None:
-    """Tell now, and not after the data are loaded, if something is not installed."""
+def require_packages(*packages: str) -> None:
+    """Raise BadInput if one of the packages is not installed."""
     for package in packages:
         try:
             __import__(package)
@@ -33,32 +32,34 @@ def require(*packages: str) -> None:
             raise BadInput(f"ONNX files need `pip install {' '.join(packages)}`") from error
 
 
-def write(path: Path, model: Deployed, card: Card) -> None:
-    content = _traced(model, card)
+def write_onnx(path: Path, model: ImageClassifier, card: ModelCard) -> None:
+    """Write the file, after checking that it computes what the model computes."""
+    content = _trace(model, card)
     _check(content, model, card, path)
-    write_atomically(path, content + _seal(content))
+    write_atomically(path, content + _checksum_entry(content))
 
 
-class Onnx:
-    """The model of a file, computed by onnxruntime."""
+class OnnxModel:
+    """The model of an ONNX file, computed by onnxruntime."""
 
     def __init__(self, path: Path) -> None:
-        require("onnxruntime")
-        whole = path.read_bytes()
+        require_packages("onnxruntime")
+        content = path.read_bytes()
         try:
-            self._session = _session(whole)
-        except Exception as error:  # onnxruntime has a class for each way to fail
-            raise Fault(f"{path} is damaged, or no ONNX file; export it anew") from error
-        strings = self._session.get_modelmeta().custom_metadata_map
-        if "sha256" in strings and not whole.endswith(_seal(whole[: -len(_seal(b""))])):
-            raise Fault(f"{path} was changed since its export, or is damaged; export it anew")
-        self.card = read_card(strings, path)
+            self._session = _session(content)
+        except Exception as error:  # onnxruntime raises many kinds for a damaged file
+            raise Fault(f"{path} is damaged or not an ONNX file; export it again") from error
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        original = content[: -len(_checksum_entry(b""))]
+        if "sha256" in metadata and not content.endswith(_checksum_entry(original)):
+            raise Fault(f"{path} is damaged or was changed after its export; export it again")
+        self.card = card_from_strings(metadata, path)
 
     def probabilities(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         return _run(self._session, images)
 
 
-def _traced(model: Deployed, card: Card) -> bytes:
+def _trace(model: ImageClassifier, card: ModelCard) -> bytes:
     import onnx
 
     images = torch.zeros(3, *card.shape)
@@ -77,18 +78,18 @@ def _traced(model: Deployed, card: Card) -> bytes:
     proto: Any = program.model_proto
     graph = proto.graph
     parts = (graph.node, graph.input, graph.output, graph.value_info, graph.initializer)
-    # Where in whose source code each part comes from is nobody's business.
+    # The exporter records paths of source files on this machine: remove them.
     for part in [graph, *(part for several in parts for part in several)]:
         del part.metadata_props[:]
     proto.doc_string = "Images in [0, 1], N × C × H × W, to the probabilities of their classes."
-    onnx.helper.set_model_props(proto, card.strings())
+    onnx.helper.set_model_props(proto, card.to_strings())
     content: bytes = proto.SerializeToString(deterministic=True)
     return content
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says to its developers, and about packages it does not need."""
+    """Suppress the exporter's messages, which are for its developers."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -100,19 +101,19 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _check(content: bytes, model: Deployed, card: Card, path: Path) -> None:
-    """What onnxruntime computes from it is what torch computes."""
+def _check(content: bytes, model: ImageClassifier, card: ModelCard, path: Path) -> None:
+    """Raise a Fault unless onnxruntime computes what torch computes."""
     session = _session(content)
-    for size in BATCHES:
+    for size in CHECKED_SIZES:
         rng = Stream(0).at("export", size).generator()
         images = torch.rand(size, *card.shape, generator=rng)
         with torch.inference_mode():
             expected = model(images).numpy()
-        apart = float(np.abs(_run(session, images.numpy()) - expected).max())
-        if not apart <= TOLERANCE:
+        error = float(np.abs(_run(session, images.numpy()) - expected).max())
+        if not error <= TOLERANCE:  # also if it is nan
             raise Fault(
-                f"{path} is not written: its probabilities for {size} random images are up to "
-                f"{apart:.1g} from those of the run's model; export to .safetensors"
+                f"{path} is not written: its probabilities for {size} random images differ by up "
+                f"to {error:.1g} from those of the run's model; export to .safetensors"
             )
 
 
@@ -120,20 +121,20 @@ def _session(content: bytes) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised as well
+    options.log_severity_level = 4  # errors are raised as exceptions as well
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def _run(session: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    (found,) = session.run([OUTPUT], {INPUT: images})
-    probabilities: NDArray[np.float32] = found
+    (output,) = session.run([OUTPUT], {INPUT: images})
+    probabilities: NDArray[np.float32] = output
     return probabilities
 
 
-def _seal(content: bytes) -> bytes:
-    """One more entry of metadata, to be put after the content: its SHA-256.
+def _checksum_entry(content: bytes) -> bytes:
+    """A metadata entry with the SHA-256 of the content, to be appended to it.
 
-    In protobuf, two messages one after the other are one that has the fields of both.
+    Two protobuf messages one after the other are a message with the fields of both.
     """
     digest = hashlib.sha256(content).hexdigest().encode()
     entry = b"\x0a\x06sha256" + b"\x12\x40" + digest  # key: 6 bytes; value: 64
