@@ -22,9 +22,9 @@ from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
-from fedadb.storage.tensorfile import read_tensors, write_tensors
 from fedadb.experiment import run as runs
 from fedadb.experiment.config import Experiment
+from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.conftest import toy_shard
 
 CLIENTS, CLASSES = 4, 3
@@ -84,14 +84,13 @@ class Federation:
 
     def start(self, total: int) -> Snapshot[Any]:
         rows = sum(len(shard) for shard in self.cohort.shards)
-        before = Round(0, total, CLIENTS, rows, self.plan.lr_decay)
+        before = Round(0, total, CLIENTS, rows)
         return Snapshot(before, self.algorithm.init(self.f.weights()))
 
     def play(self, start: Snapshot[Any], chosen: Sequence[int] = (0, 2, 3)) -> list[Snapshot[Any]]:
         return list(
             federate(
-                self.algorithm,
-                self.f,
+                self.cohort.learner,
                 self.cohort,
                 choose=lambda t: [(k + t) % CLIENTS for k in chosen],
                 rng=Stream(0),
@@ -100,7 +99,7 @@ class Federation:
         )
 
 
-def test_the_same_seed_gives_the_same_bits(algorithm: Any_) -> None:
+def test_the_same_seed_is_bit_identical(algorithm: Any_) -> None:
     ends = []
     for _ in range(2):
         federation = Federation(algorithm)
@@ -136,7 +135,7 @@ def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_run_goes_on_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
+def test_a_run_resumes_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
     table = {
         "rounds": 4,
         "local": {"epochs": 1},
@@ -145,8 +144,8 @@ def test_a_run_goes_on_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
     experiment = Experiment.read({**table, "algorithm": algorithm})
     fedadb.run(experiment, tmp_path / "whole")
     for _ in range(3):
-        with runs.begin(experiment, tmp_path / "broken") as begun:
-            next(begun.rounds)
+        with runs.start_run(experiment, tmp_path / "broken") as active:
+            next(active.rounds)
     fedadb.run(experiment, tmp_path / "broken")
     for name in ("checkpoint.safetensors", "model.safetensors"):
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -245,8 +244,7 @@ def test_what_a_federation_holds_does_not_grow(algorithm: Any_) -> None:
     federation = Federation(algorithm)
     held = []
     for now in federate(
-        algorithm,
-        federation.f,
+        federation.cohort.learner,
         federation.cohort,
         choose=lambda _: list(range(CLIENTS)),
         rng=Stream(0),

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedadb.algorithms.fedadb import Anchors, Dual, FedADB, Sent, missing_rate
+from fedadb.algorithms.fedadb import Anchors, DualBatch, FedADB, FedADBBroadcast, missing_rate
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.algorithm import Context, Reply, Round, Weights
 from fedadb.core.data import LocalPlan, Shard
@@ -51,7 +51,9 @@ def trained(f: Model) -> Vector:
     )[0].w
 
 
-def context(sent: Sent, data: Shard, t: int = 3, total: int = 10) -> Context[Sent]:
+def context(
+    sent: FedADBBroadcast, data: Shard, t: int = 3, total: int = 10
+) -> Context[FedADBBroadcast]:
     return Context(sent, (), data.counts, Round(t, total, 5, 40))
 
 
@@ -74,7 +76,7 @@ def context(sent: Sent, data: Shard, t: int = 3, total: int = 10) -> Context[Sen
 )
 def test_beta(t: int, total: int, gamma: float, tau: float, beta: float) -> None:
     w = model().weights()
-    sent = Sent(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
+    sent = FedADBBroadcast(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
     counts = torch.ones(100)
     counts[: round(100 * gamma)] = 0
     found = FedADB().local_weight(Context(sent, (), counts, Round(t, total, 5, 40)))
@@ -86,7 +88,7 @@ def test_beta_falls_with_gamma_and_tau_and_rises_with_t() -> None:
     w = model().weights()
 
     def beta(t: int, missing: int, tau: float) -> float:
-        sent = Sent(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
+        sent = FedADBBroadcast(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
         counts = torch.tensor([0] * missing + [1] * (10 - missing))
         return FedADB().local_weight(Context(sent, (), counts, Round(t, 10, 5, 40))).item()
 
@@ -209,7 +211,7 @@ def test_each_round_starts_from_noise_of_its_own() -> None:
 # dual-branch training
 
 
-def batches(algorithm: FedADB, f: Model, sent: Sent, data: Shard) -> list[Dual]:
+def batches(algorithm: FedADB, f: Model, sent: FedADBBroadcast, data: Shard) -> list[DualBatch]:
     return list(algorithm.batches(f, sent, data, PLAN, Stream(7)))
 
 
@@ -256,8 +258,8 @@ class Plain(FedADB):
     """Every copy of an anchor as a row of its own."""
 
     def batches(
-        self, f: Model, sent: Sent, data: Shard, plan: LocalPlan, rng: Stream
-    ) -> Iterator[Dual]:
+        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+    ) -> Iterator[DualBatch]:
         statistics = model(nn.BatchNorm1d(12, track_running_stats=False))
         return super().batches(statistics, sent, data, plan, rng)
 
@@ -274,11 +276,11 @@ def test_one_weighted_anchor_has_the_gradient_of_its_copies(
     sent = cheap.broadcast(Weights(w), f, Stream(0))
     fewer = []
     for few, many in zip(batches(cheap, f, sent, data), batches(plain, f, sent, data), strict=True):
-        assert len(few.mixed.y) <= len(many.mixed.y) == len(many.local.y)
+        assert len(few.balanced.y) <= len(many.balanced.y) == len(many.local.y)
         ctx = context(sent, data)
         ours, theirs = (a.gradient(f, w, b, ctx).flat for a, b in ((cheap, few), (plain, many)))
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
-        fewer.append(len(few.mixed.y) < len(many.mixed.y))
+        fewer.append(len(few.balanced.y) < len(many.balanced.y))
     assert any(fewer)
 
 
@@ -290,10 +292,10 @@ def test_each_head_learns_from_its_own_batch_and_the_body_from_both() -> None:
     one, two = batches(algorithm, f, sent, data)[:2]
     ctx = context(sent, data)
 
-    def parts(batch: Dual) -> dict[str, Tensor]:
+    def parts(batch: DualBatch) -> dict[str, Tensor]:
         return algorithm.gradient(f, w, batch, ctx).views()
 
-    crossed = Dual(one.mixed, two.local)
+    crossed = DualBatch(one.balanced, two.local)
     assert torch.equal(parts(one)["heads.A.weight"], parts(crossed)["heads.A.weight"])
     assert not torch.equal(parts(one)["body.1.weight"], parts(crossed)["body.1.weight"])
 
@@ -304,15 +306,15 @@ def test_each_head_learns_from_its_own_batch_and_the_body_from_both() -> None:
         return gradient(loss, w)
 
     n = len(one.local.y)
-    agb = branch("A", one.mixed.x, one.mixed.y, one.mixed.weight)
+    agb = branch("A", one.balanced.x, one.balanced.y, one.balanced.weight)
     lcb = branch("L", one.local.x, one.local.y, torch.full((n,), 1 / n))
     torch.testing.assert_close(algorithm.gradient(f, w, one, ctx).flat, (agb + 0.3 * lcb).flat)
-    both = torch.cat([one.mixed.x, one.local.x])  # without batch statistics one pass would do
+    both = torch.cat([one.balanced.x, one.local.x])  # without batch statistics one pass would do
 
     def together(v: Vector) -> Tensor:
         a, b = (f(v, both, head).logits for head in "AL")
-        split = len(one.mixed.y)
-        risk = one.mixed.weight @ F.cross_entropy(a[:split], one.mixed.y, reduction="none")
+        split = len(one.balanced.y)
+        risk = one.balanced.weight @ F.cross_entropy(a[:split], one.balanced.y, reduction="none")
         return risk + 0.3 * F.cross_entropy(b[split:], one.local.y)
 
     torch.testing.assert_close(algorithm.gradient(f, w, one, ctx).flat, gradient(together, w).flat)
@@ -363,10 +365,10 @@ class LocalOnly(FedADB):
     """The global branch counts for nothing."""
 
     def batches(
-        self, f: Model, sent: Sent, data: Shard, plan: LocalPlan, rng: Stream
-    ) -> Iterator[Dual]:
+        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+    ) -> Iterator[DualBatch]:
         for mixed, local in super().batches(f, sent, data, plan, rng):
-            yield Dual(mixed._replace(weight=0 * mixed.weight), local)
+            yield DualBatch(mixed._replace(weight=0 * mixed.weight), local)
 
 
 def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit() -> None:
@@ -505,7 +507,7 @@ def test_anchors_travel_as_pixels_if_asked_to() -> None:
     data = shard()
     plan = LocalPlan(epochs=1, batch_size=8)
     first = next(FedADB(anchor_dtype="uint8").batches(f, small, data, plan, rng))
-    anchors = first.mixed.x[first.mixed.anchor]
+    anchors = first.balanced.x[first.balanced.anchor]
     assert len(anchors)
     assert anchors.dtype == torch.float32
     assert all(any(torch.equal(a, b) for b in back) for a in anchors)
@@ -525,7 +527,6 @@ def test_anchors_travel_as_pixels_if_asked_to() -> None:
         ("lam", -1e-4, "algorithm.lam = -0.0001: must be greater than or equal to 0"),
         ("beta", 1.5, "algorithm.beta = 1.5: must be less than or equal to 1"),
         ("beta", -0.1, "algorithm.beta = -0.1: must be greater than or equal to 0"),
-        ("keep_anchors", [0], "algorithm.keep_anchors.0 = 0: must be greater than or equal to 1"),
         ("anchors_for", "some", "algorithm.anchors_for = 'some': must be 'all' or 'missing'"),
         ("deploy", "B", "algorithm.deploy = 'B': must be 'A', 'L' or 'mean'"),
     ],
@@ -538,7 +539,7 @@ def test_impossible_values_are_refused(field: str, value: object, message: str) 
 
 def test_a_domain_without_bounds_is_refused() -> None:
     f = replace(model(), domain=Domain.unbounded((1, 4, 4)))
-    with pytest.raises(BadInput, match="Domain has no bounds"):
+    with pytest.raises(BadInput, match="anchors need bounded inputs"):
         FedADB().broadcast(Weights(f.weights()), f, Stream(0))
 
 
@@ -548,12 +549,11 @@ def test_anchors_that_are_not_finite_are_refused() -> None:
         FedADB(sigma=1e38).broadcast(Weights(1e30 * f.weights()), f, Stream(0))
 
 
-def test_keeping_is_by_round() -> None:
-    def kept(algorithm: FedADB, total: int) -> list[int]:
-        rounds = (Round(t, total, 1, 1) for t in range(1, total + 1))
-        return [round.t for round in rounds if algorithm.keeps(round)]
-
-    assert kept(FedADB(keep_anchors=(1, 3)), 5) == [1, 3]
-    assert kept(FedADB(), 100) == [1, 5, 50, 100]
-    assert kept(FedADB(), 1) == [1]
-    assert kept(FedADB(generate=False), 100) == []
+def test_kept_anchors_come_with_the_bounds_of_their_pixels() -> None:
+    f = model()
+    sent = FedADB(steps=1).broadcast(Weights(f.weights()), f, Stream(0))
+    kept = FedADB().keep(sent, f)
+    assert kept is not None
+    assert torch.equal(kept.anchors.x, sent.anchors.x)
+    assert torch.equal(kept.low, f.domain.low.flatten())
+    assert FedADB(generate=False).keep(sent, f) is None

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedadb.algorithms.feddyn import Client, FedDyn, Server
+from fedadb.algorithms.feddyn import FedDyn, FedDynMemory, FedDynState
 from fedadb.core.algorithm import Context, Reply, Round, Weights
 from fedadb.core.data import LocalPlan
 from fedadb.core.stream import Stream
@@ -12,11 +12,11 @@ from tests.algorithms.scalar import close, reply, vector
 from tests.conftest import toy_model, toy_shard
 
 
-def context(sent: Vector, g: Vector, n: int = 5) -> Context[Weights, Client]:
-    return Context(Weights(sent), Client(g), torch.tensor([n]), Round(1, 9, 2, 20))
+def context(sent: Vector, g: Vector, n: int = 5) -> Context[Weights, FedDynMemory]:
+    return Context(Weights(sent), FedDynMemory(g), torch.tensor([n]), Round(1, 9, 2, 20))
 
 
-def play(rounds: int) -> list[tuple[Server, list[Client], list[Vector]]]:
+def play(rounds: int) -> list[tuple[FedDynState, list[FedDynMemory], list[Vector]]]:
     """f_k = (w − a_k)²/2 with a = (0, 4), α = 1, exact local minimisation, both clients each round.
 
     The minimum of f_k − g_k w + α/2 (w − w_t)² is at (a_k + g_k + α w_t) / (1 + α).
@@ -102,11 +102,11 @@ def test_the_official_variant_clips_all_but_the_quadratic_term(
     close(g.flat, expected)
 
 
-def test_the_lineage_clips_the_whole_gradient_if_asked() -> None:
+def test_the_reference_clips_the_whole_gradient_if_asked() -> None:
     f, data = toy_model(), toy_shard()
     w = f.weights()
     there, batch = 1.5 * w, next(LocalPlan().batches(data, Stream(0)))
-    ctx = Context(Weights(w), Client(w.zeros()), data.counts, Round(1, 9, 2, 20))
+    ctx = Context(Weights(w), FedDynMemory(w.zeros()), data.counts, Round(1, 9, 2, 20))
     free = FedDyn(alpha=5.0).gradient(f, there, batch, ctx)
     assert free.norm() > 1
     bound = FedDyn(alpha=5.0, clip=1.0).gradient(f, there, batch, ctx)

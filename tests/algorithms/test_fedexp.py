@@ -36,7 +36,7 @@ def test_a_large_epsilon_is_fedavg_and_none_at_all_is_safe() -> None:
 
 def test_epsilon_falls_with_the_square_of_the_learning_rate() -> None:
     replies = [reply(5, *torch.eye(6)[k].tolist()) for k in range(6)]
-    late = Round(11, 20, 20, 40, lr_decay=0.9)
+    late = Round(11, 20, 20, 40, lr_factor=0.9**10)
     smaller = [r._replace(w=0.9**10 * r.w) for r in replies]
     early_step = step(FedExP(eps=1e-2), *replies)
     assert step(FedExP(eps=1e-2), *smaller, at=late) == pytest.approx(early_step)
@@ -46,7 +46,9 @@ def test_epsilon_falls_with_the_square_of_the_learning_rate() -> None:
 
 def test_the_mean_of_two_iterates_is_deployed() -> None:
     algorithm = FedExP()
-    s = algorithm.aggregate(algorithm.init(vector(1)), [reply(1, 3)], ROUND)
-    close(s.w.flat, 3)
-    close(algorithm.deployed(s).flat, 2)
-    close(FedExP(evaluate_mean=False).deployed(s).flat, 3)
+    first = algorithm.aggregate(algorithm.init(vector(1)), [reply(1, 3)], Round(1, 20, 20, 40))
+    close(first.w.flat, 3)
+    close(algorithm.deployed(first).flat, 3)  # as the authors do, w₁ alone after round 1
+    second = algorithm.aggregate(first, [reply(1, 5)], Round(2, 20, 20, 40))
+    close(algorithm.deployed(second).flat, 4)
+    close(FedExP(evaluate_mean=False).deployed(second).flat, 5)

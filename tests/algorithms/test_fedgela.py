@@ -29,7 +29,7 @@ def test_class_directions_are_a_simplex(dim: int, classes: int) -> None:
 
 
 def test_more_classes_than_features_are_refused() -> None:
-    with pytest.raises(BadInput, match="as many features as classes: 3 for 5"):
+    with pytest.raises(BadInput, match="needs at least 5 features for 5 classes; got 3"):
         SimplexETF(3, 5, "batch")
 
 

@@ -12,8 +12,7 @@ from fedadb.algorithms.fedacg import FedACG
 from fedadb.algorithms.fedasam import FedASAM
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.algorithms.feddecorr import FedDecorr
-from fedadb.algorithms.feddyn import Client as DynClient
-from fedadb.algorithms.feddyn import FedDyn
+from fedadb.algorithms.feddyn import FedDyn, FedDynMemory
 from fedadb.algorithms.fedexp import FedExP
 from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedlmd import FedLMD
@@ -92,7 +91,7 @@ def test_local_training_is_the_naive_loop(
     w = f.weights()
     with Stream(3).seeded():
         g = Vector(0.01 * torch.randn_like(w.flat), w.layout)
-    memory = DynClient(g) if isinstance(algorithm, FedDyn) else ()
+    memory = FedDynMemory(g) if isinstance(algorithm, FedDyn) else ()
     reply, remembered = Learner(algorithm, f, PLAN).train(
         data, Weights(w), memory, Round(1, 3, 4, 40), Stream(0)
     )

@@ -23,19 +23,18 @@ from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
+from fedadb.engine import scheduling
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
-from fedadb.storage.tensorfile import read_tensors
-from fedadb.experiment import build as builds
 from fedadb.experiment import run as runs
-from fedadb.experiment.build import World, build, sample
+from fedadb.experiment.build import FederatedData, build_data, build_model, sample_clients
 from fedadb.experiment.config import Experiment
+from fedadb.storage.tensorfile import read_tensors
 from tests.cluster.failing import Dies, DiesOnce, Fails
 from tests.test_every_algorithm import CLIENTS, model, shards
 
 ray = pytest.importorskip("ray")
-from fedadb.cluster import cohort as rays  # noqa: E402
 from fedadb.cluster.cohort import RayCohort  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -69,29 +68,28 @@ def _ray() -> Iterator[None]:
         gc.collect()
 
 
-def play(e: Experiment, world: World, cohort: Any) -> list[Snapshot[Any]]:
-    before = Round(0, e.rounds, e.federation.clients, world.examples)
+def play(e: Experiment, data: FederatedData, cohort: Any) -> list[Snapshot[Any]]:
+    before = Round(0, e.rounds, e.federation.clients, data.summary.examples)
     return list(
         federate(
-            e.algorithm,
-            world.f,
+            cohort.learner,
             cohort,
-            choose=lambda t: sample(e.federation, e.seed, t),
+            choose=lambda t: sample_clients(e.federation, e.seed, t),
             rng=Stream(e.seed),
-            start=Snapshot(before, e.algorithm.init(world.f.weights())),
+            start=Snapshot(before, e.algorithm.init(cohort.learner.f.weights())),
         )
     )
 
 
 @pytest.mark.parametrize(("name", "workers"), [("fedavg", 1), ("feddyn", 2), ("fedadb", 1)])
-def test_actors_give_the_bits_of_one_process(name: str, workers: int) -> None:
+def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> None:
     e = Experiment(algorithm=name, **SMALL)
-    world = build(e)
-    learner = Learner(e.algorithm, world.f, e.local)
-    plain = OneByOne(learner, world.shards, Stream(e.seed))
-    expected = play(e, world, plain)
-    with closing(RayCohort(learner, world.shards, Stream(e.seed), workers)) as cohort:
-        for ours, theirs in zip(play(e, world, cohort), expected, strict=True):
+    data = build_data(e)
+    learner = Learner(e.algorithm, build_model(e, data.spec), e.local)
+    plain = OneByOne(learner, data.shards, Stream(e.seed))
+    expected = play(e, data, plain)
+    with closing(RayCohort(learner, data.shards, Stream(e.seed), workers)) as cohort:
+        for ours, theirs in zip(play(e, data, cohort), expected, strict=True):
             assert torch.equal(ours.server.w.flat, theirs.server.w.flat)
             for mine, plain_reply in zip(ours.replies, theirs.replies, strict=True):
                 assert torch.equal(mine.w.flat, plain_reply.w.flat)
@@ -127,13 +125,15 @@ def test_a_client_whose_actor_is_lost_is_trained_again(tmp_path: Path) -> None:
 
 
 def test_a_client_that_loses_every_actor_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rays, "LOSSES", 2)
-    message = r"client 1 in round 1: 2 Ray actors were lost .* fewer engine\.workers"
+    monkeypatch.setattr(scheduling, "MAX_LOSSES", 2)
+    message = (
+        r"client 1 in round 1: 2 workers ended while they trained it: .* fewer engine\.workers"
+    )
     with pytest.raises(Fault, match=message):
         train(cohort_of(Dies()), [0, 1])
 
 
-def test_what_goes_wrong_in_an_actor_is_told() -> None:
+def test_what_goes_wrong_in_an_actor_is_reported() -> None:
     with pytest.raises(Fault, match=r"^client 1 in round 1: no more$"):
         train(cohort_of(Fails()), [0, 1])
     empty = [replace(shard, rows=shard.rows[:0]) for shard in shards()]
@@ -142,19 +142,19 @@ def test_what_goes_wrong_in_an_actor_is_told() -> None:
 
 
 def test_a_machine_with_other_versions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rays, "versions", lambda: "fedadb 9 and torch 9")
-    with pytest.raises(BadInput, match="and here is fedadb 9 and torch 9: results would differ"):
+    monkeypatch.setattr("fedadb.cluster.cohort.versions", lambda: "fedadb 9 and torch 9")
+    with pytest.raises(BadInput, match="this one has fedadb 9 and torch 9: results would"):
         train(cohort_of(FedAvg()), [0])
 
 
-def test_a_run_goes_on_with_another_backend(tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_backend(tmp_path: Path) -> None:
     e = Experiment(algorithm="feddyn", engine={"workers": 1}, **SMALL)
     on_ray = Experiment(algorithm="feddyn", engine={"backend": "ray", "workers": 1}, **SMALL)
     whole = fedadb.run(e, tmp_path / "whole")
     for i, (first, then) in enumerate([(e, on_ray), (on_ray, e)]):
         out = tmp_path / str(i)
-        with runs.begin(first, out) as begun:
-            next(begun.rounds)
+        with runs.start_run(first, out) as active:
+            next(active.rounds)
         assert fedadb.run(then, out).accuracy == whole.accuracy
         ours, theirs = (
             read_tensors(at / "model.safetensors", "")[0] for at in (out, whole.directory)
@@ -162,14 +162,14 @@ def test_a_run_goes_on_with_another_backend(tmp_path: Path) -> None:
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_what_ray_cannot_do_is_said_before_anything_is_written(
+def test_what_ray_cannot_do_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadInput, match=r"engine\.cohort = 'stacked'.*leave one of them out"):
+    with pytest.raises(BadInput, match=r"engine\.cohort = 'stacked'.*choose one of them"):
         Experiment(engine={"backend": "ray", "cohort": "stacked"})
     on_ray = Experiment(engine={"backend": "ray"}, **SMALL)
     with monkeypatch.context() as patch:
-        patch.setattr(builds, "pick_device", lambda name: torch.device("cuda"))
+        patch.setattr("fedadb.experiment.simulation.pick_device", lambda name: torch.device("cuda"))
         with pytest.raises(BadInput, match=r"train on CPUs.*set engine\.device = 'cpu'"):
             fedadb.run(on_ray, tmp_path / "run")
     with monkeypatch.context() as patch:
@@ -184,7 +184,7 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a program of its own
-    monkeypatch.setattr(connection, "REACH_SECONDS", 3)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         e = Experiment(engine={"backend": "ray", "address": address}, **SMALL)

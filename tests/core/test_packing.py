@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_named() -> None:
         unpack(Outer, {k: v for k, v in tensors.items() if k != "w/a"}, LAYOUT)
     with pytest.raises(Fault, match=r"w/a has shape \(2,\); the model has \(3,\)"):
         unpack(Outer, tensors | {"w/a": torch.ones(2)}, LAYOUT)
-    with pytest.raises(Fault, match="no place for stranger"):
+    with pytest.raises(Fault, match="no field for stranger"):
         unpack(Outer, tensors | {"stranger": torch.ones(2)}, LAYOUT)
     with pytest.raises(TypeError, match="not a Vector"):
         pack({"a": 1})

@@ -5,7 +5,13 @@ import torch
 import torch.nn.functional as F
 
 from fedadb.core.transform import Transform
-from fedadb.engine.evaluate import ImmediateEvaluator, TestSet, evaluate, in_and_out, mixed_order
+from fedadb.engine.evaluate import (
+    ImmediateEvaluator,
+    TestSet,
+    evaluate,
+    in_and_out_of_distribution,
+    mixed_order,
+)
 from tests.conftest import toy_model, toy_shard
 
 
@@ -34,7 +40,7 @@ def test_scores_of_each_domain_and_each_class_over_all_of_them() -> None:
     f, data = toy_model(classes=4), toy_shard(rows=31)
     w, domain = f.weights(), torch.arange(31) % 3
     evaluator = ImmediateEvaluator(TestSet(f, data.examples, data.transform, 7, domain))
-    evaluator.begin(w)
+    evaluator.start(w)
     scores = evaluator.scores()
     hit = f(w, data.transform.normalise(data.examples.x)).logits.argmax(1) == data.examples.y
     expected = [hit[domain == d].double().mean().item() for d in range(3)]
@@ -55,5 +61,5 @@ def test_evaluation_does_not_augment() -> None:
 
 def test_what_is_known_of_own_classes_and_of_others_by_hand() -> None:
     """P = (3/4, 1/4, 0): .75 · .8 + .25 · .4 = .7; (.25 · .8 + .75 · .4 + 1 · .1) / 2 = .3."""
-    assert in_and_out([0.8, 0.4, 0.1], [3, 1, 0]) == pytest.approx((0.7, 0.3))
-    assert in_and_out([0.8, 0.4, math.nan], [3, 1, 0]) == pytest.approx((0.7, 0.25))
+    assert in_and_out_of_distribution([0.8, 0.4, 0.1], [3, 1, 0]) == pytest.approx((0.7, 0.3))
+    assert in_and_out_of_distribution([0.8, 0.4, math.nan], [3, 1, 0]) == pytest.approx((0.7, 0.25))

@@ -13,6 +13,7 @@ from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import OneByOne
+from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
@@ -56,20 +57,22 @@ def test_rounds_are_counted_and_clients_are_those_chosen() -> None:
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(1, 4)), shards(), Stream(0))
     chosen = {1: [0, 2], 2: [3], 3: [1, 0]}
     seen = list(
-        federate(FedAvg(), f, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3))
+        federate(
+            cohort.learner, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3)
+        )
     )
-    assert [s.round for s in seen] == [Round(t, 3, 4, 40) for t in (1, 2, 3)]
+    assert [s.round for s in seen] == [Round(t, 3, 4, 40, 0.99 ** (t - 1)) for t in (1, 2, 3)]
     assert [s.clients for s in seen] == list(chosen.values())
     assert [len(s.replies) for s in seen] == [2, 1, 2]
 
 
-def test_going_on_from_a_snapshot_is_the_same_as_not_stopping() -> None:
+def test_resuming_from_a_snapshot_is_the_same_as_not_stopping() -> None:
     f = toy_model()
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(1, 4)), shards(), Stream(0))
 
     def rounds(begin: Snapshot[Weights]) -> list[Snapshot[Weights]]:
         return list(
-            federate(FedAvg(), f, cohort, choose=lambda t: [t % 4], rng=Stream(0), start=begin)
+            federate(cohort.learner, cohort, choose=lambda t: [t % 4], rng=Stream(0), start=begin)
         )
 
     whole = rounds(start(f, 5))
@@ -92,7 +95,7 @@ def test_memory_belongs_to_the_client() -> None:
     cohort = OneByOne(Learner(Counting(), f, LocalPlan(1, 4)), shards(), Stream(0))
     chosen = {1: [0, 2], 2: [0], 3: [0, 3]}
     for _ in federate(
-        Counting(), f, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3)
+        cohort.learner, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3)
     ):
         pass
     assert {k: int(memory.rounds) for k, memory in cohort.memories.items()} == {0: 3, 2: 1, 3: 1}
@@ -102,7 +105,9 @@ def test_a_client_that_diverges_is_named() -> None:
     f = toy_model()
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(5, 4, lr=1e30)), shards(), Stream(0))
     with pytest.raises(Fault, match="FedAvg: client 2 diverged in round 1"):
-        list(federate(FedAvg(), f, cohort, choose=lambda _: [2], rng=Stream(0), start=start(f, 3)))
+        list(
+            federate(cohort.learner, cohort, choose=lambda _: [2], rng=Stream(0), start=start(f, 3))
+        )
 
 
 def test_a_client_that_fails_is_named() -> None:
@@ -123,3 +128,27 @@ def test_shards_that_cannot_train_are_named() -> None:
         cohort(Weights(f.weights()), [0], Round(7, 9, 2, 40))
     with pytest.raises(BadInput, match="client 1 in round 7: it has a row of class 3"):
         cohort(Weights(f.weights()), [1], Round(7, 9, 2, 40))
+
+
+def test_the_pieces_compute_in_one_thread_and_restore_the_setting() -> None:
+    f, data = toy_model(), toy_shard()
+    cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(1, 4)), shards(), Stream(0))
+    torch.set_num_threads(2)
+    seen = []
+    for _ in federate(
+        cohort.learner, cohort, choose=lambda _: [0], rng=Stream(0), start=start(f, 2)
+    ):
+        seen.append(torch.get_num_threads())  # noqa: PERF401  # within the loop
+    assert seen == [1, 1]
+    assert torch.get_num_threads() == 2
+    evaluate(f, f.weights(), data.examples, data.transform, 8)
+    assert torch.get_num_threads() == 2
+
+
+def test_the_learning_rate_of_a_round_follows_from_the_plan_alone() -> None:
+    f = toy_model()
+    plan = LocalPlan(1, 4, lr_decay=0.5)
+    cohort = OneByOne(Learner(FedAvg(), f, plan), shards(), Stream(0))
+    begin = start(f, 3)._replace(round=Round(0, 3, 4, 40, lr_factor=7.0))  # has no effect
+    rounds = federate(cohort.learner, cohort, choose=lambda _: [0], rng=Stream(0), start=begin)
+    assert [now.round.lr_factor for now in rounds] == [1, 0.5, 0.25]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedadb.core.errors import Fault
-from fedadb.engine.memories import HELD, Memories
+from fedadb.engine.memories import CACHED, Memories
 from tests.conftest import toy_model
 from tests.engine.test_federate import Tally
 
@@ -15,12 +15,12 @@ def memories(directory: Path, versions: dict[int, int]) -> Memories[Tally]:
 
 def test_few_are_held_and_all_are_found(tmp_path: Path) -> None:
     many = memories(tmp_path / "m", {})
-    for k in range(3 * HELD):
+    for k in range(3 * CACHED):
         many[k] = Tally(torch.tensor(10 * k))
-    assert len(many._held) == HELD
-    assert len(many) == 3 * HELD
-    assert {k: int(m.rounds) for k, m in many.items()} == {k: 10 * k for k in range(3 * HELD)}
-    assert len(many._held) == HELD
+    assert len(many._cached) == CACHED
+    assert len(many) == 3 * CACHED
+    assert {k: int(m.rounds) for k, m in many.items()} == {k: 10 * k for k in range(3 * CACHED)}
+    assert len(many._cached) == CACHED
 
 
 def test_an_old_version_lives_until_the_new_one_is_checkpointed(tmp_path: Path) -> None:

@@ -1,17 +1,25 @@
 """Clients stacked under vmap do what they do one by one."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.algorithm import Context, Round, Weights
+from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput, Fault
+from fedadb.core.model import Model
 from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.local import Learner
 from fedadb.engine.stacked import Stacked
 from tests.engine.test_pool import PLAN, play
-from tests.test_every_algorithm import model, shards
+from tests.test_every_algorithm import CLIENTS, model, shards
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -27,3 +35,49 @@ def test_stacked_is_one_by_one_but_for_rounding(name: str) -> None:
             assert ours.examples == theirs.examples
             assert str(dict(ours.measured)) == str(dict(theirs.measured))
     assert sorted(cohorts[0].memories) == sorted(cohorts[1].memories)
+
+
+@dataclass(frozen=True)
+class RaisesIn(FedAvg):
+    """Raises in one of its hooks, for clients that hold one class only."""
+
+    hook: str = "batches"
+    kind: type[Exception] = Fault
+
+    def batches(self, f: Model, sent: Any, data: Shard, plan: LocalPlan, rng: Stream) -> Any:
+        one_class = len(data.counts.nonzero()) == 1
+        for step, batch in enumerate(plan.batches(data, rng)):
+            if self.hook == "batches" and one_class and step == 1:
+                raise self.kind("no more")
+            yield batch
+
+    def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[Any]) -> Tensor:
+        if self.hook == "loss":
+            raise self.kind("no more")
+        return super().loss(f, w, batch, ctx)
+
+    def remember(self, w: Vector, ctx: Context[Any]) -> tuple[()]:
+        if self.hook == "remember":
+            raise self.kind("no more")
+        return ()
+
+
+@pytest.mark.parametrize(("hook", "client"), [("batches", "1"), ("loss", "0"), ("remember", "0")])
+def test_failures_name_client_and_round(hook: str, client: str) -> None:
+    for kind in (Fault, BadInput):
+        algorithm = RaisesIn(hook, kind)
+        cohort = Stacked(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
+        with pytest.raises(kind, match=rf"client {client}[\d, ]* in round 2: no more"):
+            cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60))
+    algorithm = RaisesIn(hook, ZeroDivisionError)
+    cohort = Stacked(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
+    with pytest.raises(ZeroDivisionError) as caught:
+        cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60))
+    assert any(f"client {client}" in note for note in caught.value.__notes__)
+
+
+def test_a_client_without_rows_is_named() -> None:
+    empty = [replace(shard, rows=shard.rows[:0]) for shard in shards()]
+    cohort = Stacked(Learner(FedAvg(), model(FedAvg()), PLAN), empty, Stream(1))
+    with pytest.raises(BadInput, match="client 2 in round 1: it has no rows to train on"):
+        cohort(Weights(cohort.learner.f.weights()), [2], Round(1, 9, CLIENTS, 60))

@@ -16,8 +16,9 @@ from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.errors import BadInput
-from fedadb.experiment.build import sample
-from fedadb.experiment.config import Experiment, Federation, load, override
+from fedadb.experiment.build import sample_clients
+from fedadb.experiment.config import Experiment, load_toml, override
+from fedadb.experiment.settings import Federation
 from fedadb.experiment.study import compare
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
@@ -94,8 +95,11 @@ def test_python_takes_the_objects_themselves() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"round": 5}, "round is not a key; did you mean rounds?"),
-        ({"local": {"learning_rate": 1}}, "local.learning_rate is not a key; there is epochs"),
+        ({"round": 5}, "round is not a setting; did you mean rounds?"),
+        (
+            {"local": {"learning_rate": 1}},
+            "local.learning_rate is not a setting; possible are epochs",
+        ),
         ({"rounds": "many"}, "rounds = 'many': must be a whole number"),
         ({"rounds": 0}, "rounds = 0: must be greater than or equal to 1"),
         ({"rounds": 2.5}, "rounds = 2.5: must be a whole number"),
@@ -119,7 +123,10 @@ def test_python_takes_the_objects_themselves() -> None:
             "model.norm = 'layer': must be 'batch' or 'group'",
         ),
         ({"algorithm": "fedavgg"}, "algorithm = 'fedavgg': is not known; did you mean fedavg"),
-        ({"algorithm": {"name": "fedavg", "mu": 1}}, "algorithm.mu is not a key; there is none"),
+        (
+            {"algorithm": {"name": "fedavg", "mu": 1}},
+            "algorithm.mu is not a setting; there are none",
+        ),
         ({"algorithm": "nowhere:Mine"}, "cannot be imported"),
         ({"algorithm": "fedadb.cli:run"}, "is not a dataclass"),
         (
@@ -133,7 +140,7 @@ def test_python_takes_the_objects_themselves() -> None:
         ),
         (
             {"federation": {"clients": 100, "participation": 0.001}},
-            "samples nobody of 100 clients; it must be at least 0.01",
+            "selects none of 100 clients; it must be at least 0.01",
         ),
         ({"federation": {"scenario": "cross-town"}}, "cross-device, cross-silo"),
         ({"engine": {"precision": "float16"}}, "engine.precision = 'float16': must be 'float32'"),
@@ -185,16 +192,18 @@ def test_a_name_and_its_settings_come_in_any_order(assignments: list[str], expec
 
 
 def test_settings_of_an_algorithm_are_for_one_of_those_compared() -> None:
-    compared = grid({"algorithm": {"name": "feddyn", "alpha": 0.3}}, ["fedavg", "feddyn"], [0, 1])
-    assert [e.algorithm for e in compared] == [FedAvg()] * 2 + [FedDyn(alpha=0.3)] * 2
-    (only,) = grid({"algorithm": {"alpha": 0.3}}, ["feddyn"], [0])
+    experiments = compare(
+        {"algorithm": {"name": "feddyn", "alpha": 0.3}}, ["fedavg", "feddyn"], [0, 1]
+    )
+    assert [e.algorithm for e in experiments] == [FedAvg()] * 2 + [FedDyn(alpha=0.3)] * 2
+    (only,) = compare({"algorithm": {"alpha": 0.3}}, ["feddyn"], [0])
     assert only.algorithm == FedDyn(alpha=0.3)
-    plain = grid({"algorithm": "fedadb"}, ["fedavg", "feddyn"], [0])  # nothing to lose
+    plain = compare({"algorithm": "fedadb"}, ["fedavg", "feddyn"], [0])  # nothing to lose
     assert [e.algorithm for e in plain] == [FedAvg(), FedDyn()]
-    with pytest.raises(BadInput, match=r"algorithm\.alpha says not for which algorithm"):
-        grid({"algorithm": {"alpha": 0.3}}, ["fedavg", "feddyn"], [0])
+    with pytest.raises(BadInput, match=r"algorithm\.alpha does not say for which algorithm"):
+        compare({"algorithm": {"alpha": 0.3}}, ["fedavg", "feddyn"], [0])
     with pytest.raises(BadInput, match=r"algorithm\.eta is for fedadb; set algorithm\.name to one"):
-        grid({"algorithm": {"name": "fedadb", "eta": 0.3}}, ["fedavg", "feddyn"], [0])
+        compare({"algorithm": {"name": "fedadb", "eta": 0.3}}, ["fedavg", "feddyn"], [0])
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ class Unfinished(Algorithm[Any, Any, Any]):
     """Without its hooks."""
 
 
-def test_python_is_told_what_the_command_line_is() -> None:
+def test_python_raises_the_errors_of_the_command_line() -> None:
     with pytest.raises(BadInput, match="algorithm = 'FEDAVGG': is not known; did you mean fedavg"):
         Experiment(algorithm="FEDAVGG")
     with pytest.raises(BadInput, match="rounds = '3': must be a whole number"):
@@ -211,37 +220,49 @@ def test_python_is_told_what_the_command_line_is() -> None:
         read(algorithm=f"{__name__}:Unfinished")
     for value, message in ((1, "must be a list"), ([1, "a"], "must be a whole number")):
         with pytest.raises(BadInput, match=message):
-            read(algorithm={"name": "fedadb", "keep_anchors": value})
+            read(keep_broadcasts=value)
+
+
+def test_broadcasts_are_kept_by_round() -> None:
+    def kept(**settings: Any) -> list[int]:
+        e = Experiment(**settings)
+        return [t for t in range(1, e.rounds + 1) if e.keeps_broadcast(t)]
+
+    assert kept(rounds=5, keep_broadcasts=(1, 3)) == [1, 3]
+    assert kept(rounds=100) == [1, 5, 50, 100]
+    assert kept(rounds=1) == [1]
+    with pytest.raises(BadInput, match=r"keep_broadcasts\.0 = 0: must be greater than or equal"):
+        read(keep_broadcasts=[0])
 
 
 def test_files_that_are_not_toml_are_explained(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     with pytest.raises(BadInput, match="cannot be read"):
-        load(path)
+        load_toml(path)
     path.write_text("rounds = ")
     with pytest.raises(BadInput, match="is not TOML"):
-        load(path)
+        load_toml(path)
 
 
 def test_sampling_follows_from_seed_and_round_alone() -> None:
     federation = Federation(100, 0.05)
-    assert sample(federation, 0, 3) == sample(federation, 0, 3)
-    assert sample(federation, 0, 3) != sample(federation, 1, 3)
-    assert sample(federation, 0, 3) != sample(federation, 0, 4)
-    everyone = [sample(Federation(10, 0.5), 0, t) for t in range(1, 60)]
+    assert sample_clients(federation, 0, 3) == sample_clients(federation, 0, 3)
+    assert sample_clients(federation, 0, 3) != sample_clients(federation, 1, 3)
+    assert sample_clients(federation, 0, 3) != sample_clients(federation, 0, 4)
+    everyone = [sample_clients(Federation(10, 0.5), 0, t) for t in range(1, 60)]
     assert all(len(set(chosen)) == 5 for chosen in everyone)
     assert set().union(*everyone) == set(range(10))
 
 
-def test_lineage_sampling_has_the_published_sequence() -> None:
-    device = Federation(100, 0.05, sampling="lineage")
-    assert [sample(device, 5, t) for t in (1, 2, 3)] == [
+def test_reference_sampling_has_the_published_sequence() -> None:
+    device = Federation(100, 0.05, sampling="reference")
+    assert [sample_clients(device, 5, t) for t in (1, 2, 3)] == [
         [26, 86, 2, 55, 75],
         [80, 84, 33, 81, 93],
         [83, 30, 56, 24, 16],
     ]
-    silo = Federation(20, 0.2, sampling="lineage")
-    assert [sample(silo, 5, t) for t in (1, 2, 3)] == [
+    silo = Federation(20, 0.2, sampling="reference")
+    assert [sample_clients(silo, 5, t) for t in (1, 2, 3)] == [
         [18, 1, 19, 8],
         [3, 16, 6, 10],
         [12, 4, 18, 0],

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import re
@@ -20,19 +21,18 @@ from torch import Tensor
 import fedadb
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core import files
 from fedadb.core.algorithm import Context
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
-from fedadb.progress import Progress
 from fedadb.core.vector import Vector
-from fedadb.storage import tensorfile
-from fedadb.storage.records import append_record, read_records
-from fedadb.experiment import config, directory
+from fedadb.experiment import config, directory, simulation
 from fedadb.experiment import run as runs
-from fedadb.experiment.build import World, build
+from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
+from fedadb.progress import Progress
+from fedadb.storage import files, tensorfile
+from fedadb.storage.records import append_record, read_records
 from tests.engine.test_federate import Counting
 
 pytestmark = pytest.mark.integration
@@ -54,8 +54,8 @@ def weights(directory: Path) -> dict[str, list[float]]:
 
 def one_round(out: Path, experiment: Experiment = SMALL) -> None:
     """Start the run, and stop after its first round."""
-    with runs.begin(experiment, out) as begun:
-        next(begun.rounds)
+    with runs.start_run(experiment, out) as active:
+        next(active.rounds)
 
 
 def cli(out: Path, before: str = "pass") -> "subprocess.CompletedProcess[str]":
@@ -84,7 +84,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "model.safetensors",
         "partition.json",
         "rounds.jsonl",
-        *(f"sent-{t:04}.safetensors" for t in (1, 2, 4)),  # the anchors that are kept
+        *(f"kept-{t:04}.safetensors" for t in (1, 2, 4)),  # the anchors that are kept
     }
     first = read_records(unbroken / "rounds.jsonl")[0]
     assert list(first) == [
@@ -143,7 +143,7 @@ class Crash(BaseException):
 def crashing(
     function: Callable[..., Any], before: bool, countdown: Iterator[int]
 ) -> Callable[..., Any]:
-    """The function, with an end of the world before or after one of its calls."""
+    """The function, with an crash before or after one of its calls."""
 
     def wrapped(*args: Any) -> Any:
         last = next(countdown) == 0
@@ -167,7 +167,7 @@ def test_a_crash_at_any_write_changes_nothing(
     for at in (0, 1, 2, 3, 5, 4, 1, 6, 99):
         countdown = iter(range(at, -1000, -1))
         with monkeypatch.context() as patch:
-            patch.setattr(record, "append", crashing(append_record, before, countdown))
+            patch.setattr(runs, "append_record", crashing(append_record, before, countdown))
             whole = crashing(files.write_atomically, before, countdown)
             patch.setattr(runs, "write_atomically", whole)
             patch.setattr(tensorfile, "write_atomically", whole)
@@ -182,7 +182,7 @@ def test_a_crash_at_any_write_changes_nothing(
     assert weights(out) == weights(unbroken)
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     """Real processes and a real SIGKILL, at several moments of the start and of the rounds."""
     settings = ["--set", "rounds=12", "--set", "local.epochs=2"]
 
@@ -246,11 +246,11 @@ def test_a_directory_that_is_not_a_run_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
-    with runs.begin(SMALL, tmp_path / "run") as begun:
-        next(begun.rounds)
-        with pytest.raises(BadInput, match="another process is at work"):
+    with runs.start_run(SMALL, tmp_path / "run") as active:
+        next(active.rounds)
+        with pytest.raises(BadInput, match="another process is using"):
             fedadb.run(SMALL, tmp_path / "run")
-        assert len(list(begun.rounds)) == 3
+        assert len(list(active.rounds)) == 3
 
 
 def test_a_directory_taken_while_the_data_load_is_refused(
@@ -259,12 +259,12 @@ def test_a_directory_taken_while_the_data_load_is_refused(
     """Another process starts, and stops, between this one's first look and its lock."""
     out = tmp_path / "run"
 
-    def build_slowly(experiment: Experiment, progress: Progress) -> World:
+    def build_slowly(experiment: Experiment, progress: Progress) -> FederatedData:
         monkeypatch.undo()
         one_round(out, Experiment.read({"rounds": 4, "local": {"epochs": 1, "lr": 0.3}}))
-        return build(experiment, progress)
+        return build_data(experiment, progress)
 
-    monkeypatch.setattr(runs, "build", build_slowly)
+    monkeypatch.setattr(simulation, "build_data", build_slowly)
     with pytest.raises(BadInput, match="holds another experiment"):
         fedadb.run(SMALL, out)
 
@@ -304,16 +304,21 @@ def test_a_full_disk_loses_nothing(unbroken: Path, tmp_path: Path, limit: int) -
 
 
 def test_anchors_of_chosen_rounds_are_kept(tmp_path: Path) -> None:
-    table = {"rounds": 3, "algorithm": {"name": "fedadb", "keep_anchors": [1, 3], "steps": 2}}
+    table = {
+        "rounds": 3,
+        "keep_broadcasts": [1, 3],
+        "algorithm": {"name": "fedadb", "steps": 2},
+    }
     fedadb.run(Experiment.read(table), tmp_path / "run")
-    kept = sorted(p.name for p in (tmp_path / "run").glob("sent-*"))
-    assert kept == ["sent-0001.safetensors", "sent-0003.safetensors"]
+    kept = sorted(p.name for p in (tmp_path / "run").glob("kept-*"))
+    assert kept == ["kept-0001.safetensors", "kept-0003.safetensors"]
     sent = load_file(tmp_path / "run" / kept[1])
     assert sent["anchors/x"].shape == (10, 1, 28, 28)
     assert sent["anchors/c"].tolist() == list(range(10))
     recorded = read_records(tmp_path / "run" / "rounds.jsonl")[2]["tau"]
     assert float(sent["tau"]) == recorded
     assert "w/heads.L.weight" in sent
+    assert (sent["low"].item(), sent["high"].item()) == (-1, 1)
 
 
 def test_data_that_changed_stop_the_run(tmp_path: Path) -> None:
@@ -326,18 +331,18 @@ def test_data_that_changed_stop_the_run(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", x=np.full((200, 28, 28), 7, np.uint8), y=y)
     one_round(tmp_path / "run", Experiment.read(table))
     np.savez(tmp_path / "mine.npz", x=np.full((200, 28, 28), 8, np.uint8), y=y)
-    with pytest.raises(Fault, match="made on other data"):
+    with pytest.raises(Fault, match="belongs to other data"):
         fedadb.run(Experiment.read(table), tmp_path / "run")
 
 
-def test_where_a_run_goes_on_elsewhere_is_noted(
+def test_where_a_run_resumes_elsewhere_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_round(tmp_path / "run")
     one_round(tmp_path / "run")
     path = tmp_path / "run" / "environment.json"
     assert "later" not in json.loads(path.read_text())
-    monkeypatch.setattr("fedadb.experiment.environment._processor", lambda: "another")
+    monkeypatch.setattr("fedadb.experiment.environment.processor", lambda: "another")
     fedadb.run(SMALL, tmp_path / "run")
     later = json.loads(path.read_text())["later"]
     assert [(e["after_round"], e["machine"]["processor"]) for e in later] == [(2, "another")]
@@ -351,7 +356,7 @@ class Remembering(Counting):
     limit: float | None = None
 
 
-def test_an_algorithm_with_memory_and_odd_fields_goes_on(tmp_path: Path) -> None:
+def test_an_algorithm_with_memory_and_odd_fields_resumes(tmp_path: Path) -> None:
     experiment = Experiment(rounds=3, algorithm=Remembering())
     one_round(tmp_path / "broken", experiment)
     fedadb.run(experiment, tmp_path / "broken")
@@ -360,8 +365,8 @@ def test_an_algorithm_with_memory_and_odd_fields_goes_on(tmp_path: Path) -> None
     assert ends[0] == ends[1]
 
 
-class Watched(Sequence[Shard]):
-    """Shards that know which of them were asked for."""
+class WatchedShards(Sequence[Shard]):
+    """Shards that record which of them were used."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards, self.touched = shards, set[int]()
@@ -382,19 +387,19 @@ def test_of_ten_thousand_clients_only_the_sampled_are_touched(
     np.savez(tmp_path / "many.npz", x=x, y=np.arange(25_000) % 5)
     federation = {"clients": 10_000, "participation": 0.001, "partition": "iid"}
     table = {"dataset": f"npz:{tmp_path / 'many.npz'}", "rounds": 2, "federation": federation}
-    worlds: list[World] = []
+    built: list[FederatedData] = []
 
-    def build_watched(experiment: Experiment, progress: Progress) -> World:
-        world = build(experiment, progress)
-        worlds.append(replace(world, shards=Watched(world.shards)))
-        return worlds[0]
+    def build_watched(experiment: Experiment, progress: Progress) -> FederatedData:
+        data = build_data(experiment, progress)
+        built.append(replace(data, shards=WatchedShards(data.shards)))
+        return built[0]
 
-    monkeypatch.setattr(runs, "build", build_watched)
+    monkeypatch.setattr(simulation, "build_data", build_watched)
     history = fedadb.run(Experiment.read(table), tmp_path / "run")
     sampled = {k for record in history.rounds for k in record["clients"]}
     assert len(history.rounds[0]["clients"]) == 10
-    assert isinstance(worlds[0].shards, Watched)
-    assert worlds[0].shards.touched == sampled
+    assert isinstance(built[0].shards, WatchedShards)
+    assert built[0].shards.touched == sampled
 
 
 def test_by_default_a_run_is_named_by_what_is_run(
@@ -439,3 +444,52 @@ def test_stacked_clients_reach_the_same_accuracy(tmp_path: Path) -> None:
         table = {"rounds": 3, "local": {"epochs": 1}, "engine": {"cohort": cohort}}
         accuracy[cohort] = runs.run(Experiment.read(table), tmp_path / cohort).accuracy
     assert accuracy["stacked"] == pytest.approx(accuracy["auto"], abs=0.05)
+
+
+MINE = """
+from dataclasses import dataclass
+import fedadb
+
+@dataclass(frozen=True)
+class Mine(fedadb.FedAvg):
+    mu: float = {default}
+"""
+
+
+def test_a_changed_algorithm_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source of the user's own code is part of a run's identity."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    source = tmp_path / "mine_for_identity.py"
+
+    def written(comment: str) -> Experiment:
+        source.write_text(MINE.format(default=0.1) + f"# {comment}\n")
+        importlib.invalidate_caches()
+        sys.modules.pop("mine_for_identity", None)
+        return Experiment.read(
+            {"rounds": 1, "local": {"epochs": 1}, "algorithm": "mine_for_identity:Mine"}
+        )
+
+    first = written("as it was")
+    name = directory.run_name(first)
+    assert directory.run_name(first) == name
+    fedadb.run(first, tmp_path / "run")
+    changed = written("a bug is mended")
+    assert directory.run_name(changed) != name
+    with pytest.raises(BadInput, match="another version of mine_for_identity:Mine: its source"):
+        fedadb.run(changed, tmp_path / "run")
+    assert len(fedadb.run(written("as it was"), tmp_path / "run").rounds) == 1
+
+
+def test_a_changed_model_is_another_run_too(tmp_path: Path) -> None:
+    own = Experiment.read({"model": f"{__name__}:TinyModel"})
+    assert list(directory.own_code(own)) == [f"{__name__}:TinyModel"]
+    assert directory.own_code(SMALL) == {}
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    def body(self, shape: tuple[int, ...]) -> torch.nn.Module:
+        return torch.nn.Flatten()

@@ -1,17 +1,21 @@
-"""Studies: what they consist of, in part and in short."""
+"""Studies: their experiments, parts of them, and fewer rounds."""
 
 import math
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from fedadb.cli.reproduce import STUDIES, find
+from fedadb.algorithms.feddecorr import FedDecorr
+from fedadb.cli.estimate import Estimator
+from fedadb.cli.reproduce import STUDIES, find_study
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
-from fedadb.cli.estimate import Estimator
+from fedadb.experiment.directory import run_name
 from fedadb.experiment.study import read_study, scaled, select
 
-SIZES = {  # combinations of what each varies; what two grids share is there once
+SIZES = {  # combinations of what each study varies; an experiment of two grids counts once
     "table1": 2 * 10 * 11 * 3,
     "convergence": 10 * 11 * 3,
     "trajectories": 7 * 11 * 3,
@@ -27,52 +31,73 @@ SIZES = {  # combinations of what each varies; what two grids share is there onc
 }
 
 
+@cache  # reading hundreds of experiments takes seconds
+def experiments_of(name: str) -> Sequence[Experiment]:
+    return read_study(STUDIES[name]).experiments
+
+
 def test_every_study_is_known() -> None:
-    with pytest.raises(BadInput, match="reproduce tabel1: is not known; there is ablation, beta, "):
-        find("tabel1")
-    named = {path.stem for path in STUDIES.glob("*.toml") if "[[grid]]" in path.read_text()}
-    assert named == SIZES.keys()
+    message = "reproduce tabel1: is not known; the studies are ablation, beta, "
+    with pytest.raises(BadInput, match=message):
+        find_study("tabel1")
+    assert STUDIES.keys() == SIZES.keys()
+    assert not any(path.is_symlink() or path.parent.is_symlink() for path in STUDIES.values())
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_studies_have_all_their_experiments_once(name: str) -> None:
-    study = read_study(find(name))
-    assert len(study.experiments) == SIZES[name]
-    assert f"fedadb reproduce {name}\n" in find(name).read_text()
+    assert len(experiments_of(name)) == SIZES[name]
+    assert f"fedadb reproduce {name}\n" in STUDIES[name].read_text()
+
+
+@pytest.mark.parametrize("name", ["table1", "convergence", "trajectories"])
+def test_feddecorr_has_the_lambda_of_its_authors(name: str) -> None:
+    """0.05 on CIFAR-100, 0.1 elsewhere."""
+    found = {
+        (e.dataset, e.algorithm.lam)
+        for e in experiments_of(name)
+        if isinstance(e.algorithm, FedDecorr)
+    }
+    datasets = {e.dataset for e in experiments_of(name)}
+    assert found == {(d, 0.05 if d == "cifar100" else 0.1) for d in datasets}
+
+
+def test_studies_of_the_same_runs_share_them() -> None:
+    table1 = {run_name(e) for e in experiments_of("table1")}
+    for name in ("convergence", "trajectories"):
+        assert {run_name(e) for e in experiments_of(name)} <= table1
 
 
 def test_a_part_of_a_study() -> None:
-    cases = read_study(find("table1")).experiments
+    cases = experiments_of("table1")
     only = ["dataset=organamnist", "algorithm=fedavg,fedadb", "scenario=cross-silo", "seed=0"]
     part = select(cases, only)
     assert [c.federation.clients for c in part] == [20, 20]
     assert [type(c.algorithm).__name__ for c in part] == ["FedAvg", "FedADB"]
     assert len(select(cases, ["alpha=0.05"])) == 2 * 11 * 3
     assert len(select(cases, ["clients=100"])) == len(cases) / 2
-    assert (
-        len(select(read_study(find("convergence")).experiments, ["scenario=cross-device"])) == 330
-    )
-    assert len(select(read_study(find("cag")).experiments, ["lam=1e-4"])) == 10 * 3
-    assert len(select(read_study(find("cag")).experiments, ["lam=0"])) == 3
-    assert len(select(read_study(find("ablation")).experiments, ["calibrate=false"])) == 3 * 3
+    assert len(select(experiments_of("convergence"), ["scenario=cross-device"])) == 330
+    assert len(select(experiments_of("cag"), ["lam=1e-4"])) == 10 * 3
+    assert len(select(experiments_of("cag"), ["lam=0"])) == 3
+    assert len(select(experiments_of("ablation"), ["calibrate=false"])) == 3 * 3
 
 
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        (["dataset=mnist"], "--only dataset=mnist: dataset is svhn, cinic10"),
+        (["dataset=mnist"], "--only dataset=mnist: the values of dataset here are svhn, cinic10"),
         (["color=red"], "no experiment here has a setting 'color'"),
         (["dataset"], "--only dataset: must be KEY=VALUE"),
-        (["dataset=svhn", "alpha=0.5"], "no experiment is all of that"),
+        (["dataset=svhn", "alpha=0.5"], "no experiment meets all conditions"),
     ],
 )
-def test_parts_that_are_not_there_are_told(only: list[str], message: str) -> None:
+def test_parts_that_are_not_there_are_reported(only: list[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        select(read_study(find("table1")).experiments, only)
+        select(experiments_of("table1"), only)
 
 
-def test_in_short_the_learning_rate_falls_as_far() -> None:
-    """A tenth of 1000 rounds: 0.99¹⁰ = 0.9044 a round, and 0.99¹⁰⁰⁰ in the end all the same."""
+def test_with_fewer_rounds_the_learning_rate_falls_as_far() -> None:
+    """A tenth of 1000 rounds: 0.99¹⁰ = 0.9044 per round, and still 0.99¹⁰⁰⁰ in the end."""
     whole = Experiment.read({"dataset": "cifar10"})
     short = scaled(whole, 0.1)
     assert short.rounds == 100
@@ -80,14 +105,14 @@ def test_in_short_the_learning_rate_falls_as_far() -> None:
     assert short.local.lr_decay**100 == pytest.approx(0.99**1000)
     assert scaled(whole, 1) is whole
     assert scaled(whole, 1e-9).rounds == 1
-    assert math.isclose(read_study(find("beta"), [], 0.1).experiments[0].rounds, 100)
+    assert math.isclose(read_study(STUDIES["beta"], [], 0.1).experiments[0].rounds, 100)
 
 
 def test_settings_hold_for_all_experiments_of_a_study() -> None:
-    study = read_study(find("beta"), ["rounds=7", "local.lr=0.3"])
+    study = read_study(STUDIES["beta"], ["rounds=7", "local.lr=0.3"])
     assert {(c.rounds, c.local.lr) for c in study.experiments} == {(7, 0.3)}
-    with pytest.raises(BadInput, match="--set seed=7: seed is varied here; --only chooses"):
-        read_study(find("beta"), ["seed=7"])
+    with pytest.raises(BadInput, match="--set seed=7: the study varies seed; select with --only"):
+        read_study(STUDIES["beta"], ["seed=7"])
 
 
 @pytest.mark.parametrize(
@@ -101,18 +126,30 @@ def test_settings_hold_for_all_experiments_of_a_study() -> None:
         ("vary = 3", "vary must be a table"),
         ("title = 'x'", r"has no \[\[grid\]\]"),
         ("[[grid]]\nlocal.lr = [0.1]", 'local.lr needs quotes: "local.lr"'),
-        ("[[grid]]\nsead = [0]", "sead is not a key"),
+        ("[[grid]]\nsead = [0]", "sead is not a setting"),
     ],
 )
-def test_wrong_studies_are_told(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_studies_are_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "study.toml").write_text(text)
     with pytest.raises(BadInput, match=message):
         read_study(tmp_path / "study.toml")
 
 
-def test_an_estimate_is_of_the_right_size() -> None:
+def test_an_estimate_has_the_right_order_of_magnitude() -> None:
     e = Experiment.read({"algorithm": "fedavg"})
-    seconds = Estimator().seconds(e)
-    assert seconds is not None
-    assert 0.005 < seconds < 20
-    assert Estimator().seconds(Experiment.read({"dataset": "pacs"})) is None
+    estimator = Estimator()
+    assert not estimator.known(e)
+    estimator.measure(e)
+    assert 0.005 < estimator.seconds(e) < 20
+
+
+def test_costs_are_kept() -> None:
+    e = Experiment.read({"algorithm": "fedavg"})
+    Estimator().measure(e)
+    again = Estimator()
+    assert again.known(e)
+    assert again.known(e.model_copy(update={"rounds": 7, "seed": 3}))  # the cost is the same
+    assert not again.known(Experiment.read({"algorithm": "fedntd"}))
+    assert not again.known(Experiment.read({"algorithm": "fedavg", "model": "resnet18"}))
+    again.path.write_text("damaged")
+    assert not Estimator().known(e)

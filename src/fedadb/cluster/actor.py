@@ -63,7 +63,8 @@ class ClientTrainer:
             )
             return to_arrays(pack_result(reply, new_memory))
         except Exception as error:
-            return tuple(RemoteError.of(error))
+            kind, text = RemoteError.of(error)
+            return kind, text
 
 
 def versions() -> str:

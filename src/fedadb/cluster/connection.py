@@ -26,7 +26,7 @@ SETTINGS = {
 }
 CONNECT_SECONDS = 20  # for a cluster to answer
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-# Where nothing answers, Ray itself waits for minutes. So a child process, which can be ended, tries.
+# If nothing answers, Ray itself waits for minutes; so a child process with a time limit tries first.
 PROBE = f"""
 import sys, ray
 try:

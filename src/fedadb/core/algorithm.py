@@ -71,7 +71,7 @@ class Algorithm(ABC, Generic[S, B, C]):
     ```python
     @dataclass(frozen=True)
     class FedProx(fedadb.FedAvg):
-        mu: float = 0.01
+        mu: float = 0.01  # weight of the proximal term
 
         def loss(self, f, w, batch, ctx):
             drift = w - ctx.sent.w

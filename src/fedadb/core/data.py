@@ -74,7 +74,9 @@ class Shard:
     """One client's rows of the examples that all clients share.
 
     ```python
-    shard = fedadb.Shard(examples, rows=torch.tensor([0, 4, 7]), classes=10, transform=transform)
+    examples = fedadb.Examples(x=torch.randn(20, 10), y=torch.arange(20) % 4)
+    rows = torch.tensor([0, 4, 7])
+    shard = fedadb.Shard(examples, rows, classes=4, transform=fedadb.AsIs())
     ```
     """
 

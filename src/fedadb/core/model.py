@@ -77,7 +77,7 @@ class Model:
     `fedadb.assemble` makes a Model of a body and an algorithm's heads.
 
     ```python
-    output = f(f.weights(), x)
+    output = f(f.weights(), x)  # x is a batch of inputs
     output.features, output.logits
     ```
     """
@@ -155,7 +155,9 @@ def assemble(
         rng: Draws the heads' initial weights.
 
     ```python
-    f = fedadb.assemble(body, algorithm.heads, fedadb.Domain.unbounded((10,)), 4, rng)
+    body = nn.Sequential(nn.Linear(10, 32), nn.ReLU())
+    domain = fedadb.Domain.unbounded((10,))
+    f = fedadb.assemble(body, fedadb.FedAvg().heads, domain, classes=4, rng=fedadb.Stream(0))
     ```
     """
     with torch.no_grad():

@@ -47,8 +47,10 @@ class Vector:
     and `torch.func.grad` work on functions of Vectors.
 
     ```python
-    drift = w - ctx.sent.w
-    penalty = mu / 2 * (drift @ drift)
+    w = fedadb.Vector.of({"weight": torch.ones(2, 3), "bias": torch.zeros(2)})
+    drift = w - 0.9 * w
+    penalty = 0.5 * (drift @ drift)
+    w["bias"]  # a tensor of shape (2,)
     ```
     """
 

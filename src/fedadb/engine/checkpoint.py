@@ -5,12 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+
 from fedadb.core.algorithm import Algorithm, Round, S
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.engine.federate import Snapshot
 from fedadb.storage.tensorfile import read_tensors, write_tensors
+
+ROUND = TypeAdapter(Round)
+VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 
 
 def save_checkpoint(
@@ -30,12 +35,17 @@ def load_checkpoint(
 ) -> tuple[Snapshot[S], dict[int, int]]:
     """Read a checkpoint of this algorithm, of a model with weights like w, and of these data."""
     tensors, metadata = read_tensors(path, "delete it to start over")
-    if metadata["data"] != data:
+    try:
+        round = ROUND.validate_json(metadata["round"])
+        versions = dict(VERSIONS.validate_json(metadata["memories"]))
+        of_data = metadata["data"]
+    except (KeyError, ValidationError) as error:
+        raise Fault(f"{path} is not a checkpoint; delete it to start over") from error
+    if of_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
     try:
         server = unpack(type(algorithm.init(w)), on_device, w.layout)
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
-    versions = dict(json.loads(metadata["memories"]))
-    return Snapshot(Round(*json.loads(metadata["round"])), server), versions
+    return Snapshot(round, server), versions

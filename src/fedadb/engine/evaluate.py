@@ -152,8 +152,12 @@ def evaluate(
 ) -> Scores:
     """Evaluate the weights w of the model f on test data, in one thread.
 
+    Batches are taken in the order of the rows. If the model has batch statistics, the result
+    depends on that order and on the batch size.
+
     ```python
-    scores = fedadb.evaluate(f, w, test, fedadb.AsIs(), batch_size=100)
+    test = fedadb.Examples(x=torch.randn(500, 10), y=torch.arange(500) % 4)
+    scores = fedadb.evaluate(f, f.weights(), test, fedadb.AsIs(), batch_size=100)
     scores.accuracy, scores.loss, scores.class_accuracy
     ```
     """

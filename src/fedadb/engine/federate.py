@@ -49,8 +49,10 @@ def federate(
         start: Where to begin; `start.round.total` is the last round.
 
     ```python
-    start = fedadb.Snapshot(fedadb.Round(0, 20, clients, rows), algorithm.init(f.weights()))
-    for now in fedadb.federate(learner, cohort, choose=choose, rng=rng, start=start):
+    algorithm, rows = learner.algorithm, sum(len(shard) for shard in shards)
+    before = fedadb.Round(t=0, total=20, clients=len(shards), examples=rows)
+    start = fedadb.Snapshot(before, algorithm.init(f.weights()))
+    for now in fedadb.federate(learner, cohort, choose=lambda t: [0, 3], rng=rng, start=start):
         w = algorithm.deployed(now.server)
     ```
     """

@@ -21,8 +21,10 @@ class Learner(Generic[S, B, C]):
     """Trains clients: an algorithm, a model and a plan.
 
     ```python
-    learner = fedadb.Learner(algorithm, f, fedadb.LocalPlan(epochs=1))
-    reply, memory = learner.train(shard, sent, memory, round, rng)
+    learner = fedadb.Learner(fedadb.FedAvg(), f, fedadb.LocalPlan(epochs=1))
+    sent = fedadb.Weights(f.weights())
+    round = fedadb.Round(t=1, total=10, clients=8, examples=2000)
+    reply, memory = learner.train(shard, sent, (), round, fedadb.Stream(0))
     ```
     """
 

@@ -4,12 +4,17 @@ Workers are forked once, when the first broadcast is known: they inherit data, m
 Broadcasts, memories and replies lie in shared memory; the pipes carry only client numbers and the
 positions of tensors. A worker without a client evaluates batches of the previous round's model.
 
+If a worker dies, hangs or runs out of memory, all workers are replaced, and the clients that they
+were training are trained again, with the same results. Replacing all is simpler than replacing one
+and rare enough: a dead worker may have held a lock that the others need.
+
 This is our own and not `concurrent.futures` or torch's, because those copy or pickle what crosses
 between processes, and cannot evaluate in the background.
 """
 
 import multiprocessing
 import os
+import signal
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedadb.core.algorithm import Reply, Round
@@ -27,11 +33,20 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.evaluate import Scores, TestSet
 from fedadb.engine.local import Learner
-from fedadb.engine.scheduling import RemoteError, train_on_workers
-from fedadb.engine.shared_memory import SharedMemory, bytes_needed
-from fedadb.engine.worker import Message, SharedEvaluation, Worker, receive, send
+from fedadb.engine.scheduling import MAX_LOSSES, RemoteError, WorkerLost, train_on_workers
+from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed, share
+from fedadb.engine.worker import (
+    OUT_OF_MEMORY,
+    Message,
+    SharedEvaluation,
+    Worker,
+    receive,
+    send,
+)
 
 MEASUREMENT_BYTES = 1 << 16  # room in a reply for what clients measure
+POLL_SECONDS = 1.0  # between two looks at the workers' heartbeats
+SILENT_POLLS = 120  # without a heartbeat, after which a worker counts as hung
 
 
 @dataclass
@@ -42,7 +57,29 @@ class WorkerHandle:
     connection: Connection
     inbox: SharedMemory
     outbox: SharedMemory
+    heartbeat: Tensor
     client: int | None = None  # that it is training
+    last_beat: int = 0
+    silent_polls: int = 0
+
+    def is_silent(self) -> bool:
+        """Whether the worker has been without a heartbeat for too many polls, this one included.
+
+        Polls are counted and not seconds, so that a pause of the whole program (Ctrl-Z, a sleeping
+        laptop) does not count.
+        """
+        beat = int(self.heartbeat)
+        self.silent_polls = self.silent_polls + 1 if beat == self.last_beat else 0
+        self.last_beat = beat
+        return self.silent_polls > SILENT_POLLS
+
+
+class WorkerEnded(Exception):
+    """A worker has died or hangs."""
+
+    def __init__(self, handle: WorkerHandle, reason: str) -> None:
+        super().__init__(reason)
+        self.handle = handle
 
 
 @dataclass
@@ -58,18 +95,25 @@ class Pool:
     in_background: bool = True
     _handles: list[WorkerHandle] = field(default_factory=list)
     _broadcast: SharedMemory = field(default_factory=lambda: SharedMemory(0))
+    _header: Header = field(default_factory=list)  # of the round's broadcast
     _evaluation: SharedEvaluation | None = None
+    _sent: Any = None
     _memory_kind: type[Any] = tuple
-    _round: int = 0
+    _idle_losses: int = 0  # of workers without a client, since the last result
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
         packed = pack(sent)
-        if not self._handles or bytes_needed(packed) > self._broadcast.size:
-            self._start(sent)
-        self._round = round.t
-        header = self._broadcast.write(packed)
-        for handle in self._handles:
-            self._send(handle, {"sent": header})
+        self._sent = sent
+        if bytes_needed(packed) > self._broadcast.size:
+            if self._evaluation is not None:
+                self._finish_evaluation()
+            self._broadcast = SharedMemory(bytes_needed(packed))
+            self.close()
+        self._header = self._broadcast.write(packed)
+        if not self._handles:
+            self._fork()
+        else:
+            self._send_all({"sent": self._header})
         layout = self.learner.f.layout
         return train_on_workers(
             self, clients, round, self.shards, self.memories, self._memory_kind, layout
@@ -81,8 +125,7 @@ class Pool:
         """Let the workers evaluate w whenever they have no client to train."""
         assert self._evaluation is not None, "evaluation comes after the first round"
         self._evaluation.start(w)
-        for handle in self._handles:
-            self._send(handle, {"evaluate": True})  # wakes workers that wait for a message
+        self._send_all({"evaluate": True})  # wakes workers that wait for a message
 
     def scores(self) -> Scores:
         assert self._evaluation is not None, "`start` comes first"
@@ -113,10 +156,15 @@ class Pool:
         header = None if memory is None else handle.inbox.write(memory)
         self._send(handle, {"client": k, "memory": header, "round": round})
 
-    def results(self) -> list[tuple[int, dict[str, Tensor] | RemoteError]]:
+    def results(self) -> Sequence[tuple[int, dict[str, Tensor] | RemoteError | WorkerLost]]:
+        try:
+            messages = self._messages()
+        except WorkerEnded as ended:
+            return self._replace_workers(ended)
         found: list[tuple[int, dict[str, Tensor] | RemoteError]] = []
-        for handle, message in self._messages():
+        for handle, message in messages:
             handle.client = None
+            self._idle_losses = 0
             if "error" in message:
                 found.append((message["client"], RemoteError(*message["error"])))
             else:
@@ -124,31 +172,33 @@ class Pool:
                 found.append((message["client"], {name: t.clone() for name, t in views.items()}))
         return found
 
-    def _start(self, sent: Any) -> None:
-        """Fork the workers, with shared memory for broadcasts of this size."""
-        if self._evaluation is not None:
-            self._finish_evaluation()
-        self.close()
+    def _fork(self) -> None:
+        """Fork the workers, and let them read the broadcast."""
         context = multiprocessing.get_context("fork")
-        memory = self.learner.algorithm.memory(sent.w)
+        w, memory = self._sent.w, self.learner.algorithm.memory(self._sent.w)
         self._memory_kind = type(memory)
-        memory_bytes, reply_bytes = bytes_needed(pack(memory)), bytes_needed(pack(sent.w))
-        self._broadcast = SharedMemory(bytes_needed(pack(sent)))
+        memory_bytes, reply_bytes = bytes_needed(pack(memory)), bytes_needed(pack(w))
         if self._evaluation is None:
-            self._evaluation = SharedEvaluation(self.test_set, sent.w, context.Lock())
+            self._evaluation = SharedEvaluation(self.test_set, w, context.Lock())
+        elif not self._evaluation.finished():
+            self._evaluation.restart(context.Lock())
+        else:
+            self._evaluation.lock = context.Lock()
         for _ in range(self.workers):
             parent_end, worker_end = context.Pipe()
             inbox = SharedMemory(memory_bytes)
             outbox = SharedMemory(memory_bytes + reply_bytes + MEASUREMENT_BYTES)
+            heartbeat = share({"beats": torch.tensor(0)})["beats"]
             worker = Worker(
                 self.learner,
                 self.shards,
                 self.rng,
-                type(sent),
+                type(self._sent),
                 type(memory),
                 self._broadcast,
                 inbox,
                 outbox,
+                heartbeat,
                 self._evaluation,
             )
             parent_ends = [handle.connection for handle in self._handles] + [parent_end]
@@ -157,42 +207,71 @@ class Pool:
             )
             process.start()
             worker_end.close()
-            self._handles.append(WorkerHandle(process, parent_end, inbox, outbox))
+            self._handles.append(WorkerHandle(process, parent_end, inbox, outbox, heartbeat))
+        self._send_all({"sent": self._header})
+
+    def _replace_workers(self, ended: WorkerEnded) -> list[tuple[int, WorkerLost]]:
+        """Fork new workers; the clients that the old ones were training."""
+        if ended.handle.client is None:
+            self._idle_losses += 1
+            if self._idle_losses == MAX_LOSSES:
+                raise Fault(
+                    f"{MAX_LOSSES} worker processes ended before they trained a client: {ended}; "
+                    "fewer engine.workers need less memory; the same command resumes after the "
+                    "last round"
+                ) from ended
+        lost = [
+            (handle.client, WorkerLost(str(ended), blamed=handle is ended.handle))
+            for handle in self._handles
+            if handle.client is not None
+        ]
+        for handle in self._handles:
+            handle.process.kill()
+        self.close()
+        self._fork()
+        return lost
 
     def _finish_evaluation(self) -> None:
         while self._evaluation is not None and not self._evaluation.finished():
-            self._messages()
+            try:
+                self._messages()
+            except WorkerEnded as ended:
+                self._replace_workers(ended)
+
+    def _send_all(self, message: Message) -> None:
+        for handle in self._handles:
+            self._send(handle, message)
 
     def _send(self, handle: WorkerHandle, message: Message) -> None:
-        try:
+        with suppress(OSError):  # it has ended: the next `_messages` notices
             send(handle.connection, message)
-        except OSError as error:
-            raise self._ended(handle) from error
 
     def _messages(self) -> list[tuple[WorkerHandle, Message]]:
-        """Wait for workers; their messages about clients."""
-        ready = wait([handle.connection for handle in self._handles])
+        """Wait for workers; their messages about clients. Raises WorkerEnded if one has ended."""
+        ready = wait([handle.connection for handle in self._handles], timeout=POLL_SECONDS)
         found = []
         for handle in self._handles:
             if handle.connection in ready:
+                handle.silent_polls = 0
                 try:
                     message = receive(handle.connection)
                 except (EOFError, OSError) as error:
-                    raise self._ended(handle) from error
+                    raise WorkerEnded(handle, _reason(handle.process)) from error
                 if "client" in message:
                     found.append((handle, message))
+            elif not ready and handle.is_silent():
+                reason = f"a worker process did not react for {SILENT_POLLS * POLL_SECONDS:g} s"
+                raise WorkerEnded(handle, reason)
         return found
 
-    def _ended(self, handle: WorkerHandle) -> Fault:
-        handle.process.join(timeout=1)
-        task = ""
-        if handle.client is not None:
-            task = f" while it trained client {handle.client} in round {self._round}"
-        return Fault(
-            f"a worker process ended{task} with exit code {handle.process.exitcode} (-9 often "
-            "means too little memory); the same command resumes after the last round, and fewer "
-            "engine.workers need less memory"
-        )
+
+def _reason(process: BaseProcess) -> str:
+    process.join(timeout=1)
+    if process.exitcode == OUT_OF_MEMORY:
+        return "a worker process ran out of memory"
+    if process.exitcode == -signal.SIGKILL:
+        return "a worker process was killed, as the system does when memory is short"
+    return f"a worker process ended with exit code {process.exitcode}"
 
 
 def _serve(

@@ -41,6 +41,7 @@ class WorkerLost(NamedTuple):
     """A worker that ended before it answered."""
 
     reason: str
+    blamed: bool = True  # whether the client it trained may be the cause
 
 
 class Workers(Protocol):
@@ -79,7 +80,7 @@ def train_on_workers(
             workers.assign(k, None if memory is None else pack(memory), round)
         for k, result in workers.results():
             if isinstance(result, WorkerLost):
-                losses[k] += 1
+                losses[k] += result.blamed
                 if losses[k] == MAX_LOSSES:
                     raise Fault(
                         f"client {k} in round {round.t}: {MAX_LOSSES} workers ended while they "

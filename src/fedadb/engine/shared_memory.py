@@ -55,3 +55,9 @@ class SharedMemory:
         if not count:
             return torch.empty(shape, dtype=kind)
         return torch.frombuffer(self._memory, dtype=kind, count=count, offset=offset).view(shape)
+
+
+def share(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of the tensors in shared memory."""
+    memory = SharedMemory(bytes_needed(tensors))
+    return memory.read(memory.write(tensors))

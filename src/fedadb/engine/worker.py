@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -10,6 +12,7 @@ from multiprocessing.synchronize import Lock
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
@@ -21,9 +24,11 @@ from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.process import end_with_parent, keep_freed_memory
 from fedadb.engine.scheduling import RemoteError, pack_result
-from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed
+from fedadb.engine.shared_memory import Header, SharedMemory, share
 
 Message = dict[str, Any]
+BEAT_SECONDS = 1.0  # between two heartbeats of a worker
+OUT_OF_MEMORY = 86  # the exit code of a worker that could not allocate memory
 
 
 def send(connection: Connection, message: Message) -> None:
@@ -49,16 +54,23 @@ class SharedEvaluation:
             "loss": torch.zeros(n, dtype=torch.float64),
             "hits": torch.zeros(n, len(test_set.counts), dtype=torch.long),
         }
-        memory = SharedMemory(bytes_needed(tables))
-        self.tables = memory.read(memory.write(tables))
+        self.tables = share(tables)
         self.layout = w.layout
 
     def start(self, w: Vector) -> None:
         """Evaluate w: from now on workers can take batches."""
         self.tables["w"].copy_(w.flat)
-        with self.lock:
-            self.tables["taken"].zero_()
-            self.tables["done"].zero_()
+        self.restart(self.lock)
+
+    def restart(self, lock: Lock) -> None:
+        """Evaluate all batches again, with workers that share this lock.
+
+        The parent never takes the lock: a worker may have been killed while it held it. It needs
+        none, because no worker takes a batch before the last line.
+        """
+        self.lock = lock
+        self.tables["done"].zero_()
+        self.tables["taken"].zero_()
 
     def has_batches(self) -> bool:
         """Whether batches are left to take."""
@@ -97,6 +109,7 @@ class Worker:
     broadcast: SharedMemory
     inbox: SharedMemory
     outbox: SharedMemory
+    heartbeat: Tensor  # in shared memory; counts up while the process runs
     evaluation: SharedEvaluation
 
     def serve(self, connection: Connection, parent: int) -> None:
@@ -105,6 +118,7 @@ class Worker:
         end_with_parent()
         if os.getppid() != parent:  # it ended before the line above took effect
             os._exit(1)
+        threading.Thread(target=self._beat, daemon=True).start()
         torch.set_num_threads(1)
         keep_freed_memory()
         sent: Any = None
@@ -134,7 +148,19 @@ class Worker:
             )
             return {"client": k, "header": self.outbox.write(pack_result(reply, memory))}
         except Exception as error:
+            if _is_out_of_memory(error):
+                os._exit(OUT_OF_MEMORY)
             return {"client": k, "error": RemoteError.of(error)}
+
+    def _beat(self) -> None:
+        while True:
+            self.heartbeat.add_(1)
+            time.sleep(BEAT_SECONDS)
 
     def _unpack(self, kind: type[Any], memory: SharedMemory, header: Header) -> Any:
         return unpack(kind, memory.read(header), self.learner.f.layout)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch raises a plain RuntimeError if its CPU allocator fails.
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)

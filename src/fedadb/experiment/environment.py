@@ -36,7 +36,7 @@ def environment(experiment: Experiment) -> dict[str, Any]:
         "commit": _commit(),
         "machine": {
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
         },
         "device": str(pick_device(experiment.engine.device)),
@@ -60,7 +60,7 @@ def _commit() -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

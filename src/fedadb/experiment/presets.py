@@ -83,10 +83,10 @@ def flatten(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """{a: {b: v}} as {"a.b": v}."""
     leaves: dict[str, Any] = {}
     for key, value in table.items():
-        below = (
-            flatten(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
-        )
-        leaves |= below
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{path}{key}.")
+        else:
+            leaves[path + key] = value
     return leaves
 
 

@@ -76,7 +76,7 @@ def run(experiment: Experiment, out: str | Path | None = None) -> History:
             experiment.
 
     ```python
-    history = fedadb.run(fedadb.Experiment(dataset="digits", rounds=10))
+    history = fedadb.run(fedadb.Experiment(dataset="digits", rounds=3))
     print(max(history.accuracy))
     ```
     """
@@ -131,11 +131,16 @@ def _resume(
 ) -> tuple[Snapshot[HasWeights], Memories[Any]]:
     """The state of the last checkpoint, or the initial one; and the clients' memories."""
     algorithm, w = experiment.algorithm, backend.f.weights()
+    clients, examples = experiment.federation.clients, backend.data.examples
+    before = Round(0, experiment.rounds, clients, examples)
     if (out / CHECKPOINT).exists():
         start, versions = load_checkpoint(out / CHECKPOINT, algorithm, w, backend.data.digest)
+        if start.round[1:4] != before[1:4] or not 0 < start.round.t <= before.total:
+            raise Fault(
+                f"{out / CHECKPOINT} is of {start.round}, which does not fit this experiment; "
+                "delete it to start over"
+            )
     else:
-        clients, examples = experiment.federation.clients, backend.data.examples
-        before = Round(0, experiment.rounds, clients, examples)
         start, versions = Snapshot(before, algorithm.init(w)), {}
     return start, Memories(out / MEMORIES, algorithm.memory(w), w, versions)
 

@@ -1,7 +1,7 @@
 """The settings that can be checked without torch, and the role of every setting."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
@@ -129,22 +129,16 @@ def affecting(settings: Mapping[str, Any], *kinds: str) -> dict[str, Any]:
 
 @cache
 def _roles() -> dict[str, Role]:
-    found = {}
+    """The role of each setting that has one of its own, by dotted name."""
+    metadata = {name: field.metadata for name, field in Settings.model_fields.items()}
     for name, field in Settings.model_fields.items():
-        found |= _with_role(name, field.metadata)
         if dataclasses.is_dataclass(field.annotation):
-            found |= _roles_of(field.annotation, name)
+            metadata |= _field_metadata(field.annotation, name)
     for partition in PARTITIONS.values():
-        found |= _roles_of(partition, "federation.partition")
-    return found
+        metadata |= _field_metadata(partition, "federation.partition")
+    return {key: one for key, many in metadata.items() for one in many if isinstance(one, Role)}
 
 
-def _roles_of(cls: Any, path: str) -> dict[str, Role]:
-    found = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        found |= _with_role(f"{path}.{name}", getattr(hint, "__metadata__", ()))
-    return found
-
-
-def _with_role(key: str, metadata: Iterable[Any]) -> dict[str, Role]:
-    return {key: one for one in metadata if isinstance(one, Role)}
+def _field_metadata(cls: Any, path: str) -> dict[str, Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {f"{path}.{name}": getattr(hint, "__metadata__", ()) for name, hint in hints.items()}

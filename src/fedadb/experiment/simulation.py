@@ -87,15 +87,15 @@ def worker_count(experiment: Experiment, device: str) -> int:
 
     A GPU is used from one process. Workers are forked, which is safe with torch on Linux only.
     """
-    asked = experiment.engine.workers
-    if sys.platform != "linux" and asked not in ("auto", 1) and device == "cpu":
+    asked, backend = experiment.engine.workers, experiment.engine.backend
+    if device != "cpu" or backend == "ray":
+        return 1
+    if sys.platform != "linux" and asked not in ("auto", 1):
         raise BadInput(
             f"engine.workers = {asked}: worker processes are supported on Linux only; leave it "
             "out, or use engine.backend = 'ray'"
         )
-    if device != "cpu" or sys.platform != "linux":
-        return 1
-    return limit_workers(experiment, cores())
+    return limit_workers(experiment, cores()) if sys.platform == "linux" else 1
 
 
 def limit_workers(experiment: Experiment, available: int) -> int:

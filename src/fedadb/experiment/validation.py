@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -89,11 +89,13 @@ def to_named_table(registry: Mapping[str, type[Any]], value: Any) -> dict[str, A
     return {"name": names.get(cls, f"{module}:{cls.__qualname__}"), **to_table(value)}
 
 
-def suggest(name: Any, known: Iterable[str]) -> str:
+def suggest(name: Any, known: Collection[str]) -> str:
     """Close matches for a name, and all that exist: the end of an error message."""
+    if not known:
+        return "there are none"
     close = difflib.get_close_matches(str(name).lower(), list(known), n=3)
     hint = f"did you mean {' or '.join(close)}? Possible are" if close else "possible are"
-    return f"{hint} {', '.join(known) or 'none'}"
+    return f"{hint} {', '.join(known)}"
 
 
 def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:

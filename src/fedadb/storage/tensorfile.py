@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -27,15 +28,21 @@ def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, 
     """What `write_tensors` wrote. If the file was changed, a Fault that ends in the remedy."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {}).get("fedadb", "{}"))
+            metadata = _checked(json.loads((file.metadata() or {}).get("fedadb", "{}")))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise Fault(f"{path} is missing; {remedy}") from error
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise Fault(f"{path} is damaged ({error}); {remedy}") from error
     if metadata.pop("sha256", None) != _digest(tensors, metadata):
         raise Fault(f"{path} is damaged (its checksum is wrong); {remedy}")
     return tensors, metadata
+
+
+def _checked(metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("its metadata are not a table of texts")
+    return metadata
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
