@@ -1,9 +1,9 @@
-"""What the engine costs over a bare PyTorch loop: same model, same batches, same steps.
+"""The overhead of the engine over a bare PyTorch loop: same model, same batches, same steps.
 
     python benchmarks/engine_overhead.py
 
-Prints the engine's time divided by the bare loop's, best of several interleaved repeats, one
-thread, LeNet, batch 128.
+Prints the engine's time divided by that of the bare loop: the best of several interleaved
+repetitions, in one thread, with LeNet at batch 128.
 """
 
 import time
@@ -28,7 +28,7 @@ PLAN = LocalPlan(epochs=5, batch_size=128, lr=0.01)
 
 @dataclass
 class Setting:
-    """A client of 640 images whose batches both sides are given ready-made."""
+    """A client with 640 images; both loops get the same batches, made in advance."""
 
     shard: Shard = field(init=False)
     f: Model = field(init=False)
@@ -46,8 +46,8 @@ class Setting:
         self.batches = list(PLAN.batches(self.shard, Stream(0)))
 
 
-def bare(setting: Setting) -> float:
-    """torch.optim.SGD on the module, over the batches."""
+def time_bare_loop(setting: Setting) -> float:
+    """Seconds for torch.optim.SGD on the module, over the batches."""
     module: Classifier = setting.f.module
     optimiser = torch.optim.SGD(
         module.parameters(), lr=PLAN.lr, momentum=PLAN.momentum, weight_decay=PLAN.weight_decay
@@ -61,8 +61,8 @@ def bare(setting: Setting) -> float:
 
 
 @dataclass(frozen=True)
-class Given(FedAvg):
-    """FedAvg on batches that were made before the clock started."""
+class FedAvgOnBatches(FedAvg):
+    """FedAvg on batches that were made before the measurement."""
 
     ready: tuple[Batch, ...] = ()
 
@@ -76,24 +76,24 @@ def main() -> None:
     torch.set_num_threads(1)
     setting = Setting()
     w = setting.f.weights()
-    learner = Learner(Given(tuple(setting.batches)), setting.f, PLAN)
+    learner = Learner(FedAvgOnBatches(tuple(setting.batches)), setting.f, PLAN)
     full = Learner(FedAvg(), setting.f, PLAN)
 
-    def engine(learner: Learner[Weights, Weights]) -> float:
+    def time_engine(learner: Learner[Weights, Weights]) -> float:
         began = time.perf_counter()
         learner.train(setting.shard, Weights(w), (), Round(1, 1, 1, 40), Stream(0))
         return time.perf_counter() - began
 
     times: dict[str, list[float]] = {"bare": [], "engine": [], "engine with its own batches": []}
     for _ in range(REPEATS):
-        times["bare"].append(bare(setting))
-        times["engine"].append(engine(learner))
-        times["engine with its own batches"].append(engine(full))
+        times["bare"].append(time_bare_loop(setting))
+        times["engine"].append(time_engine(learner))
+        times["engine with its own batches"].append(time_engine(full))
     steps = len(setting.batches)
     floor = min(times["bare"])
     for name, seconds in times.items():
         best = min(seconds)
-        print(f"{name:30} {1000 * best / steps:6.2f} ms a step   {best / floor:.3f} of bare")
+        print(f"{name:30} {1000 * best / steps:6.2f} ms per step   {best / floor:.3f} times bare")
 
 
 if __name__ == "__main__":

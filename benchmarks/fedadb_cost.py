@@ -1,11 +1,11 @@
-"""What FedADB costs: its global branch with one anchor for its copies, and anchor generation.
+"""What FedADB costs: one weighted anchor instead of its copies, and anchor generation.
 
     python benchmarks/fedadb_cost.py
 
-1. The global branch of a client with 3 of 10 classes, LeNet, batch 128: one weighted anchor a
-   missing class against a row for every copy, interleaved, best of several.
-2. The share of anchor generation, and of everything else, in rounds of 100 clients of which 5 take
-   part (OrganAMNIST if it is on this machine, else random images of its size).
+1. The global branch of a client with 3 of 10 classes, LeNet, batch 128: one weighted row per
+   missing class against one row per copy of its anchor, interleaved, best of several.
+2. Rounds of FedAvg and FedADB, and the time of anchor generation in them: 100 clients, 5 per round,
+   on OrganAMNIST if it is on this machine, otherwise on random images of its size.
 """
 
 import tempfile
@@ -17,31 +17,33 @@ from statistics import fmean, median
 import numpy as np
 import torch
 
-from fedadb.algorithms.fedadb import Anchors, FedADB, Mixed
+from fedadb import datasets
+from fedadb.algorithms.fedadb import Anchors, BalancedBatch, FedADB
 from fedadb.core.algorithm import Context, Round, Weights
 from fedadb.core.data import Batch, Examples, LocalPlan, Shard
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.datasets import SOURCES
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from fedadb.models.lenet import LeNet
 
 ROUNDS, TURNS = 12, 3
+SETTING = {"federation": {"scenario": "cross-device", "partition": {"alpha": 0.1}}}
 
 
 @dataclass(frozen=True)
-class Plain(FedADB):
-    """A row for every copy of an anchor, also where that is not needed."""
+class WithCopies(FedADB):
+    """FedADB with one row per copy of an anchor, even for models that do not need it."""
 
-    def mix(self, f: Model, real: Batch, anchors: Anchors, copies: torch.Tensor) -> Mixed:
+    def mix(self, f: Model, real: Batch, anchors: Anchors, copies: torch.Tensor) -> BalancedBatch:
         which = torch.arange(len(copies)).repeat_interleave(copies)
         x, y = torch.cat([real.x, anchors.x[which]]), torch.cat([real.y, anchors.c[which]])
-        return Mixed(x, y, torch.full((len(y),), 1 / len(y)), torch.arange(len(y)) >= len(real.y))
+        weight = torch.full((len(y),), 1 / len(y))
+        return BalancedBatch(x, y, weight, torch.arange(len(y)) >= len(real.y))
 
 
-def branch() -> None:
+def measure_global_branch() -> None:
     rng = torch.Generator().manual_seed(0)
     transform = Transform(mean=(0.5,), std=(0.5,))
     x = torch.randint(256, (640, 1, 28, 28), generator=rng, dtype=torch.uint8)
@@ -49,24 +51,27 @@ def branch() -> None:
     domain = transform.domain((1, 28, 28))
     f = assemble(LeNet().body((1, 28, 28)), FedADB().heads, domain, 10, Stream(0))
     s, plan = Weights(f.weights()), LocalPlan()
-    methods = {"one weighted anchor": FedADB(calibrate=False), "every copy": Plain(calibrate=False)}
+    methods = {
+        "one weighted anchor": FedADB(calibrate=False),
+        "every copy": WithCopies(calibrate=False),
+    }
     sent = FedADB(steps=1).broadcast(s, f, Stream(0))
     ctx = Context(sent, (), data.counts, Round(1, 2, 1, 40))
     best = dict.fromkeys(methods, float("inf"))
     for _ in range(15):
         for name, method in methods.items():
-            ready = list(method.batches(f, sent, data, plan, Stream(0)))
+            batches = list(method.batches(f, sent, data, plan, Stream(0)))
             began = time.perf_counter()
-            for batch in ready:
+            for batch in batches:
                 method.gradient(f, s.w, batch, ctx)
-            best[name] = min(best[name], (time.perf_counter() - began) / len(ready))
+            best[name] = min(best[name], (time.perf_counter() - began) / len(batches))
     for name, seconds in best.items():
-        print(f"global branch, {name:20} {1000 * seconds:6.2f} ms a step")
+        print(f"global branch, {name:20} {1000 * seconds:6.2f} ms per step")
     print(f"ratio {best['one weighted anchor'] / best['every copy']:.3f}")
 
 
-def generated(path: Path) -> str:
-    """Random images, as many as OrganAMNIST has."""
+def random_images(path: Path) -> str:
+    """A dataset of random images, as many as OrganAMNIST has."""
     rng = np.random.default_rng(0)
     train, test = (rng.integers(256, size=(n, 28, 28), dtype=np.uint8) for n in (41_052, 17_778))
     labels = np.arange(len(train)) % 11
@@ -74,25 +79,29 @@ def generated(path: Path) -> str:
     return f"npz:{path}"
 
 
-def rounds() -> None:
+def measure_rounds() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        here = SOURCES["organamnist"].here()
-        dataset = "organamnist" if here else generated(Path(folder) / "random.npz")
+        present = datasets.present("organamnist")
+        dataset = "organamnist" if present else random_images(Path(folder) / "random.npz")
         took: dict[str, list[float]] = {"fedavg": [], "fedadb": []}
         for turn in range(TURNS):
             for name, seconds in took.items():
-                table = {"dataset": dataset, "rounds": ROUNDS, "algorithm": name}
+                table = {**SETTING, "dataset": dataset, "rounds": ROUNDS, "algorithm": name}
                 records = run(Experiment.read(table), Path(folder) / f"{name}-{turn}").rounds
-                # The first covers the start; as evaluation lags behind, the last is short.
+                # The first round includes the start. Evaluation is one round behind, so the last
+                # one is short.
                 seconds.append(fmean(record["seconds"] for record in records[1:-1]))
                 anchors = fmean(record.get("cag_seconds", 0) for record in records[1:-1])
-                print(f"turn {turn + 1} {name}: {seconds[-1]:.3f} s a round; anchors {anchors:.3f}")
+                print(
+                    f"turn {turn + 1} {name}: {seconds[-1]:.3f} s per round, "
+                    f"anchors {anchors:.3f} s"
+                )
         ratios = [adb / avg for avg, adb in zip(took["fedavg"], took["fedadb"], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"FedADB's round is {median(ratios):.2f} ({spread}) of FedAvg's")
+        print(f"a FedADB round takes {median(ratios):.2f} ({spread}) times as long as FedAvg's")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    branch()
-    rounds()
+    measure_global_branch()
+    measure_rounds()

@@ -1,10 +1,10 @@
-"""What a round costs on Ray's actors beside worker processes: the same clients, the same bits.
+"""The time of a round on Ray actors and on worker processes, with the same clients.
 
     python benchmarks/ray_overhead.py
 
-Prints milliseconds a round, best of several interleaved repeats, two workers of each kind, four
-clients of a round. With clients of one image a round is little but its messages; those of 640 are
-of an ordinary size. Needs `pip install 'fedadb[ray]'`.
+Prints milliseconds per round: the best of several interleaved repetitions, with two workers of each
+kind and four clients per round. With one image per client, a round consists of little but messages;
+640 images are a client of ordinary size. Needs `pip install 'fedadb[ray]'`.
 """
 
 import time
@@ -35,7 +35,8 @@ PLAN = LocalPlan(epochs=1, batch_size=64, lr=0.01)
 SETTINGS: list[tuple[Any, int]] = [(LeNet(), 1), (LeNet(), 640), (ResNet18(), 1)]
 
 
-def made(architecture: Any, rows: int) -> tuple[Model, list[Shard]]:
+def setup(architecture: Any, rows: int) -> tuple[Model, list[Shard]]:
+    """A model, and clients with that many random images each."""
     rng = torch.Generator().manual_seed(0)
     shape, n = (3, 32, 32), CLIENTS * rows
     x = torch.randint(256, (n, *shape), generator=rng, dtype=torch.uint8)
@@ -46,11 +47,11 @@ def made(architecture: Any, rows: int) -> tuple[Model, list[Shard]]:
 
 
 @contextmanager
-def both(f: Model, shards: list[Shard]) -> Iterator[dict[str, Any]]:
+def cohorts_of_both_kinds(f: Model, shards: list[Shard]) -> Iterator[dict[str, Any]]:
     learner = Learner(FedAvg(), f, PLAN)
-    exam = TestSet(f, shards[0].examples, shards[0].transform, batch_size=64)
+    test_set = TestSet(f, shards[0].examples, shards[0].transform, batch_size=64)
     with (
-        closing(Pool(learner, shards, Stream(0), WORKERS, exam)) as pool,
+        closing(Pool(learner, shards, Stream(0), WORKERS, test_set)) as pool,
         closing(RayCohort(learner, shards, Stream(0), WORKERS)) as actors,
     ):
         yield {"processes": pool, "ray": actors}
@@ -60,10 +61,10 @@ def main() -> None:
     torch.set_num_threads(1)
     with connected(None, WORKERS):
         for architecture, rows in SETTINGS:
-            f, shards = made(architecture, rows)
+            f, shards = setup(architecture, rows)
             sent, clients = Weights(f.weights()), range(CLIENTS)
             times: dict[str, list[float]] = {}
-            with both(f, shards) as cohorts:
+            with cohorts_of_both_kinds(f, shards) as cohorts:
                 for t in range(1, REPEATS + 2):
                     for name, cohort in cohorts.items():
                         began = time.perf_counter()
@@ -71,10 +72,10 @@ def main() -> None:
                         times.setdefault(name, []).append(time.perf_counter() - began)
             millions = sent.w.flat.numel() / 1e6
             title = f"{type(architecture).__name__}, {millions:.1f} M weights, {rows} images"
-            for name, seconds in times.items():  # the first has the workers' start in it
+            for name, seconds in times.items():  # the first round includes the start of the workers
                 print(
-                    f"{title:36} {name:10} {1000 * min(seconds[1:]):8.1f} ms a round, "
-                    f"{seconds[0]:.1f} s the first"
+                    f"{title:36} {name:10} {1000 * min(seconds[1:]):8.1f} ms per round, "
+                    f"first round {seconds[0]:.1f} s"
                 )
 
 

@@ -1,8 +1,8 @@
-"""What a report of many runs takes: seconds to make, and the size of its page.
+"""The time that a report of many runs takes, and the size of its page.
 
     python -m benchmarks.report_size
 
-Records are made up: 66 runs (11 methods, 2 settings, 3 seeds) of 300 rounds and 10 classes.
+Records are synthetic: 66 runs (11 methods, 2 settings, 3 seeds) of 300 rounds and 10 classes.
 """
 
 import json
@@ -15,22 +15,23 @@ import tomli_w
 
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.directory import run_name
-from fedadb.report.groups import METHODS, arrange
-from fedadb.report.runs import read_all
-from fedadb.report.write import write_report
+from fedadb.report.comparison import arrange
+from fedadb.report.labels import METHODS
+from fedadb.report.output import write_report
+from fedadb.report.recorded_runs import collect_runs
 
 ROUNDS, CLASSES, CLIENTS = 300, 10, 100
 
 
-def make(place: Path, name: str, scenario: str, seed: int, rng: np.random.Generator) -> None:
+def make_run(parent: Path, name: str, scenario: str, seed: int, rng: np.random.Generator) -> None:
     table = {"dataset": "organamnist", "algorithm": name, "seed": seed, "rounds": ROUNDS}
     e = Experiment.read({**table, "federation": {"scenario": scenario}})
-    directory = place / run_name(e)
+    directory = parent / run_name(e)
     directory.mkdir()
     (directory / "experiment.toml").write_text(tomli_w.dumps(e.table()))
     counts = rng.integers(0, 60, (CLIENTS, CLASSES)).tolist()
-    held = {"classes": [f"class {c}" for c in range(CLASSES)], "counts": counts}
-    (directory / "partition.json").write_text(json.dumps(held))
+    partition = {"classes": [f"class {c}" for c in range(CLASSES)], "counts": counts}
+    (directory / "partition.json").write_text(json.dumps(partition))
     rise = 0.8 * (1 - np.exp(-np.arange(1, ROUNDS + 1) / 60))
     by_class = (rise[:, None] + 0.1 * rng.standard_normal((ROUNDS, CLASSES))).clip(0, 1)
     with (directory / "rounds.jsonl").open("w") as file:
@@ -46,14 +47,14 @@ def make(place: Path, name: str, scenario: str, seed: int, rng: np.random.Genera
 def main() -> None:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        parent = Path(folder)
         for name in [name for name in METHODS if name != "fedprox"]:
             for scenario in ("cross-device", "cross-silo"):
                 for seed in range(3):
-                    make(place, name, scenario, seed, rng)
+                    make_run(parent, name, scenario, seed, rng)
         began = time.perf_counter()
-        runs = read_all([place]).runs
-        page = write_report(arrange(runs), "66 runs", place / "report")
+        runs = collect_runs([parent]).runs
+        page = write_report(arrange(runs), "66 runs", parent / "report")
         seconds = time.perf_counter() - began
         size = page.stat().st_size / 1e6
         print(f"{len(runs)} runs of {ROUNDS} rounds: {seconds:.1f} s, page {size:.1f} MB")

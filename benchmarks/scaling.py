@@ -1,10 +1,10 @@
-"""What a round costs as one thing grows: workers, clients, clients a round, classes, the model.
+"""Time and memory of a round as one quantity varies: workers, clients, classes, model.
 
     python benchmarks/scaling.py [--leave-out model]
 
-One thing varies at a time, around 100 clients of 100 random 28×28 images of which 10 take part,
-LeNet, one epoch. A round's figure is the best of those measured; memory is the peak of all
-processes together, each shared page counted once (PSS), and of the largest worker alone.
+The starting point is 100 clients with 100 random 28×28 images each, of which 10 train LeNet for one
+epoch. The time of a round is the best of those measured. Memory is the peak of all processes
+together, with each shared page counted once (PSS), and that of the largest worker alone.
 """
 
 import argparse
@@ -38,24 +38,25 @@ VARIED: dict[str, list[dict[str, Any]]] = {
 ROWS = 100
 
 
-class Memory(threading.Thread):
-    """Watches this process and its children until told to stop."""
+class MemoryMonitor(threading.Thread):
+    """Measures this process and its children until `stop` is set."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.done = threading.Event()
-        self.whole = self.worker = 0.0  # MB, at the peak
+        self.stop = threading.Event()
+        self.total = self.worker = 0.0  # MB, at the peak
 
     def run(self) -> None:
-        while not self.done.wait(0.05):
+        while not self.stop.wait(0.05):
             children = Path("/proc/self/task").glob("*/children")
             pids = [pid for path in children for pid in path.read_text().split()]
             workers = [pss(pid) for pid in pids]
-            self.whole = max(self.whole, pss("self") + sum(workers))
+            self.total = max(self.total, pss("self") + sum(workers))
             self.worker = max([self.worker, *workers])
 
 
 def pss(pid: str) -> float:
+    """A process's share of memory, in MB: each page divided by the processes that map it."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended
@@ -72,7 +73,7 @@ def make_data(setting: dict[str, Any], path: Path) -> None:
 
 
 def measure(setting: dict[str, Any], data: Path) -> str:
-    """Seconds to start, seconds a round, and memory."""
+    """Run one setting, and describe its time and memory."""
     table = {
         "dataset": f"npz:{data}",
         "model": setting["model"],
@@ -86,39 +87,39 @@ def measure(setting: dict[str, Any], data: Path) -> str:
         "algorithm": "fedavg",
         "engine": {"workers": setting["workers"]},
     }
-    memory = Memory()
+    memory = MemoryMonitor()
     memory.start()
     began = time.perf_counter()
     history = run(Experiment.read(table), data.parent / "run")
     took = time.perf_counter() - began
-    memory.done.set()
+    memory.stop.set()
     memory.join()
     seconds = [record["seconds"] for record in history.rounds]
     return (
-        f"{min(seconds[1:-1]):8.3f} s a round  {took - sum(seconds):6.2f} s to start  "
-        f"{memory.whole:6.0f} MB in all  {memory.worker:5.0f} MB a worker"
+        f"{min(seconds[1:-1]):8.3f} s per round  {took - sum(seconds):6.2f} s to start  "
+        f"{memory.total:6.0f} MB in total  {memory.worker:5.0f} MB per worker"
     )
 
 
 def fresh_process() -> ProcessPoolExecutor:
-    """So that nobody's memory is counted with another's."""
+    """A process for one measurement, so that memory of earlier ones is not counted."""
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    words.add_argument("--leave-out", default="", metavar="NAME,...")
-    left_out = words.parse_args().leave_out.split(",")
+    parser.add_argument("--leave-out", default="", metavar="NAME,...")
+    left_out = parser.parse_args().leave_out.split(",")
     for name, settings in VARIED.items():
         for setting in settings:
             if name in left_out or setting[name] in left_out:
                 continue
             with tempfile.TemporaryDirectory() as folder, fresh_process() as process:
-                whole, data = BASE | setting, Path(folder) / "data.npz"
-                make_data(whole, data)
-                measured = process.submit(measure, whole, data).result()
+                complete, data = BASE | setting, Path(folder) / "data.npz"
+                make_data(complete, data)
+                measured = process.submit(measure, complete, data).result()
             print(f"{name:8} {setting[name]:>9}: {measured}", flush=True)
 
 

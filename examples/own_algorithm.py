@@ -2,7 +2,7 @@
 
     python examples/own_algorithm.py
 
-In a TOML file beside this one it goes by `name = "own_algorithm:FedAvgM"`.
+A TOML file in the same directory can use it: `algorithm = {name = "own_algorithm:FedAvgM"}`.
 """
 
 import tempfile
@@ -15,26 +15,28 @@ from annotated_types import Ge, Lt
 import fedadb
 
 
-class Server(NamedTuple):
+class FedAvgMState(NamedTuple):
     w: fedadb.Vector
-    m: fedadb.Vector  # what the rounds changed, the older the fainter
+    m: fedadb.Vector  # momentum: a decaying sum of the rounds' changes
 
 
 @dataclass(frozen=True)
-class FedAvgM(fedadb.Algorithm[Server, fedadb.Weights]):
+class FedAvgM(fedadb.Algorithm[FedAvgMState, fedadb.Weights]):
     """Hsu et al., "Measuring the Effects of Non-Identical Data Distribution", 2019."""
 
-    beta: Annotated[float, Ge(0), Lt(1)] = 0.7  # momentum; bounds are checked in TOML files too
+    beta: Annotated[float, Ge(0), Lt(1)] = 0.7  # of the momentum; TOML files are checked too
 
-    def init(self, w: fedadb.Vector) -> Server:
-        return Server(w, w.zeros())
+    def init(self, w: fedadb.Vector) -> FedAvgMState:
+        return FedAvgMState(w, w.zeros())
 
-    def broadcast(self, s: Server, f: fedadb.Model, rng: fedadb.Stream) -> fedadb.Weights:
+    def broadcast(self, s: FedAvgMState, f: fedadb.Model, rng: fedadb.Stream) -> fedadb.Weights:
         return fedadb.Weights(s.w)
 
-    def aggregate(self, s: Server, replies: Sequence[fedadb.Reply], round: fedadb.Round) -> Server:
+    def aggregate(
+        self, s: FedAvgMState, replies: Sequence[fedadb.Reply], round: fedadb.Round
+    ) -> FedAvgMState:
         m = self.beta * s.m + (fedadb.average(replies) - s.w)
-        return Server(s.w + m, m)
+        return FedAvgMState(s.w + m, m)
 
 
 def main() -> float:

@@ -1,90 +1,305 @@
-"""What the documents say runs as it stands."""
+"""The docs agree with the code: what they show runs, and what they list is what exists."""
 
 import dataclasses
+import inspect
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
+import torch
+import typer
+from torch import nn
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
+from fedadb.analysis import ANALYSES
+from fedadb.cli import app
+from fedadb.cli.reproduce import STUDIES
+from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import config, validation
-from fedadb.experiment.study import read_study
+from fedadb.experiment.presets import PRESETS, SCENARIOS
+from fedadb.models import MODELS
+from fedadb.partition import PARTITIONS
+from fedadb.report import labels
+from tests.experiment.test_study import SIZES
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+EXPORTED = dir(fedadb)
+MOST_USED = (
+    "Algorithm", "Experiment", "Learner", "Model", "OneByOne", "Shard", "Vector", "evaluate",
+    "federate", "run",
+)  # fmt: skip
+
+
+def table(page: str, header: str) -> dict[str, list[str]]:
+    """The table of a page whose first column has this header: its rows by their first cell."""
+    text = (DOCS / page).read_text()
+    lines = text.partition(f"| {header} |")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = [re.split(r"(?<!\\)\|", line.strip("|")) for line in lines]
+    assert rows, f"{page} has no table of {header}"
+    return {row[0].strip(" `"): [cell.strip() for cell in row[1:]] for row in rows}
+
+
+def value(cell: str) -> Any:
+    """What a cell of a table states: a number, a list, or a word."""
+    try:
+        return tomllib.loads(f"value = {cell.strip('`')}")["value"]
+    except tomllib.TOMLDecodeError:
+        return cell.strip("`")
+
+
+def code_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+# programs
 
 
 @pytest.mark.integration
-def test_the_program_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_program_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = code_blocks(README.read_text())
     assert programs
     monkeypatch.chdir(tmp_path)
     for program in programs:
         exec(compile(program, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem
-)
-def test_experiment_files_read_and_say_how_to_run_them(path: Path) -> None:
-    text = path.read_text()
-    if "[[grid]]" in text:
-        assert f"fedadb reproduce {path.stem}\n" in text
-        assert read_study(path).experiments
-    else:
-        assert f"fedadb run experiments/{path.name}" in text
-        config.Experiment.read(config.load_toml(path))
+def example_names() -> dict[str, Any]:
+    """What the examples in docstrings may use: a toy federation on vectors of length 10."""
+    rng, algorithm = fedadb.Stream(seed=0), fedadb.FedAvg()
+    x, y = torch.randn(80, 10, generator=rng.generator()), torch.arange(80) % 4
+    examples = fedadb.Examples(x, y)
+    shards = [
+        fedadb.Shard(examples, rows, classes=4, transform=fedadb.AsIs())
+        for rows in torch.split(torch.arange(80), 20)
+    ]
+    domain = fedadb.Domain.unbounded((10,))
+    with rng.seeded():
+        f = fedadb.assemble(nn.Linear(10, 8), algorithm.heads, domain, classes=4, rng=rng)
+    learner = fedadb.Learner(algorithm, f, fedadb.LocalPlan(epochs=1))
+    cohort = fedadb.OneByOne(learner, shards, rng)
+    sent, round = fedadb.Weights(f.weights()), fedadb.Round(1, 2, 4, 80)
+    return {
+        "fedadb": fedadb, "torch": torch, "nn": nn, "dataclass": dataclasses.dataclass,
+        "rng": rng, "f": f, "x": x, "shard": shards[0], "shards": shards, "learner": learner,
+        "cohort": cohort, "sent": sent, "round": round, "replies": cohort(sent, [0, 3], round),
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+EXAMPLES = {name: code_blocks(inspect.getdoc(getattr(fedadb, name)) or "") for name in EXPORTED}
 
 
-def test_every_setting_is_in_the_quick_start() -> None:
-    """And no other: the table's keys are those of a resolved experiment."""
-    text = (ROOT / "docs" / "quickstart.md").read_text()
-    documented = set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
-    table = config.Experiment().table()
-    settings = {"federation.scenario", "federation.partition_seed"}
-    for key, value in table.items():
-        nested = isinstance(value, dict) and "name" not in value
-        settings |= {f"{key}.{inner}" for inner in value} if nested else {key}
-    assert documented == settings
+def test_the_most_used_names_have_an_example() -> None:
+    assert [name for name in MOST_USED if not EXAMPLES[name]] == []
 
 
-def test_every_exported_name_is_there() -> None:
-    source = (ROOT / "src" / "fedadb" / "__init__.py").read_text()
-    declared = re.findall(r"import \w+ as (\w+)", source)
-    assert sorted(declared) == dir(fedadb)
+@pytest.mark.integration
+@pytest.mark.parametrize("name", [name for name, examples in EXAMPLES.items() if examples])
+def test_the_examples_in_docstrings_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in EXAMPLES[name]:
+        exec(compile(example, f"docstring of {name}", "exec"), example_names())
+
+
+# exported names
+
+
+def test_every_exported_name_exists() -> None:
+    stub = (ROOT / "src" / "fedadb" / "__init__.pyi").read_text()
+    declared = re.findall(r"import \w+ as (\w+)", stub)
+    assert sorted(declared) == EXPORTED
     assert all(getattr(fedadb, name) is not None for name in declared)
 
 
+def test_importing_the_package_does_not_import_torch() -> None:
+    program = "import sys, fedadb; print(fedadb.__version__, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split()[1:] == ["False"], done.stderr
+
+
+@pytest.mark.parametrize("registry", [ALGORITHMS, MODELS, PARTITIONS], ids=lambda r: next(iter(r)))
+def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None:
+    for cls in registry.values():
+        assert getattr(fedadb, cls.__name__) is cls
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_exported_name_has_a_docstring_of_its_own(name: str) -> None:
+    doc = getattr(fedadb, name).__doc__
+    assert doc
+    # Dataclasses and NamedTuples generate one like "Reply(w, examples)".
+    assert not doc.startswith(f"{name}(")
+
+
+# the README and CONTRIBUTING
+
+
+def test_the_readme_lists_every_command() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(re.findall(r"^fedadb (\w+) .*#", README.read_text(), re.MULTILINE)) == set(commands)
+
+
+def test_the_readme_links_to_every_page() -> None:
+    linked = set(re.findall(r"\]\((docs/[^)#]+\.md)", README.read_text()))
+    assert linked == {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        path, _, heading = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
+            assert heading in anchors, target
+
+
+def test_contributing_names_every_package() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    packages = [p.parent.name for p in (ROOT / "src" / "fedadb").glob("*/__init__.py")]
+    assert len(packages) > 10
+    assert [name for name in packages if f" {name}/ " not in text.replace("\n", " ")] == []
+
+
+# experiments and settings
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem
+)
+def test_experiment_files_are_valid_and_state_their_command(path: Path) -> None:
+    assert f"fedadb run experiments/{path.name}" in path.read_text()
+    config.Experiment.read(config.load_toml(path))
+
+
+def default_settings() -> dict[str, Any]:
+    """The general defaults by dotted name, as the quick start lists them."""
+    resolved = config.Experiment(dataset="npz:data.npz").table()
+    defaults = config.Experiment.model_fields
+    settings: dict[str, Any] = {}
+    for key, value in resolved.items():
+        if isinstance(value, dict) and "name" not in value:
+            inner = validation.to_table(defaults[key].default)
+            inner |= {"partition": "dirichlet"} if key == "federation" else {}
+            settings |= {f"{key}.{name}": inner.get(name) for name in value}
+        elif isinstance(value, dict):
+            settings[key] = value["name"]
+        else:
+            settings[key] = defaults[key].default
+    settings["federation.partition_seed"] = "seed"  # None stands for the experiment's seed
+    return settings
+
+
+def test_the_quick_start_lists_every_setting_and_no_other() -> None:
+    documented = table("quickstart.md", "key")
+    assert documented.keys() == default_settings().keys() | {"federation.scenario"}
+
+
+def test_the_quick_start_states_the_defaults() -> None:
+    documented, checked = table("quickstart.md", "key"), 0
+    for key, default in default_settings().items():
+        stated = documented[key][1]
+        if not stated.startswith(("by dataset", "half of")):  # these are described in words
+            assert value(stated) == default, key
+            checked += 1
+    assert checked > 25
+
+
+def test_the_quick_start_lists_the_named_values() -> None:
+    documented = table("quickstart.md", "key")
+    for key, names in (
+        ("model", MODELS),
+        ("dataset", [f"{kind}:PATH" for kind in OWN]),
+        ("federation.partition", PARTITIONS),
+        ("federation.scenario", SCENARIOS),
+    ):
+        for name in names:
+            assert f"`{name}`" in documented[key][0] or f'"{name}"' in documented[key][0], name
+
+
+def test_the_quick_start_has_every_dataset_with_defaults_of_its_own() -> None:
+    documented = ", ".join(table("quickstart.md", "dataset")).split(", ")
+    own = {"your own data" if name in OWN else labels.dataset_name(name) for name in PRESETS}
+    assert set(documented) == own | {"all others"}
+
+
+# datasets, partitions, analyses, studies
+
+
+def test_the_docs_list_every_dataset_with_its_numbers() -> None:
+    documented = table("data.md", "name")
+    assert documented.keys() == DATASETS.keys()
+    for name, (classes, shape, rows, *_) in documented.items():
+        source = DATASETS[name]
+        assert int(classes) == source.classes
+        assert shape == "×".join(map(str, source.shape))
+        assert rows.replace(" ", "") == "/".join(map(str, source.rows))
+
+
+def test_the_docs_list_every_partition_with_its_defaults() -> None:
+    documented = table("data.md", "`federation.partition`")
+    named = [{"name": v} if isinstance(v, str) else v for v in map(value, documented)]
+    assert [given["name"] for given in named] == list(PARTITIONS)
+    for given in named:
+        made = validation.to_named(PARTITIONS, given, "federation.partition")
+        if given["name"] != "file":
+            assert made == PARTITIONS[given["name"]]()
+            assert validation.to_named_table(PARTITIONS, made) == given
+
+
+def test_every_analysis_has_a_page() -> None:
+    assert {page.stem for page in (DOCS / "analyses").glob("*.md")} == set(ANALYSES)
+
+
+def test_the_docs_list_every_study_with_its_number_of_runs() -> None:
+    documented = {name: int(cells[1]) for name, cells in table("reports.md", "name").items()}
+    assert documented.keys() == STUDIES.keys()
+    assert documented == SIZES  # another test compares these with the studies themselves
+
+
+def test_reports_have_a_name_for_every_method_and_dataset() -> None:
+    assert {name: cls.__name__ for name, cls in ALGORITHMS.items()} == labels.METHODS
+    assert DATASETS.keys() == labels.DATASETS.keys()
+
+
+# algorithms
+
+
+def test_every_algorithm_has_a_page() -> None:
+    assert {page.stem for page in (DOCS / "algorithms").glob("*.md")} == set(ALGORITHMS)
+
+
 def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
-    for page in sorted((ROOT / "docs" / "algorithms").glob("*.md")):
+    for page in sorted((DOCS / "algorithms").glob("*.md")):
         source = (ROOT / "src" / "fedadb" / "algorithms" / f"{page.stem}.py").read_text()
         for equation in re.findall(r"`# (Eq\. \(\d+\))`", page.read_text()):
             assert equation in source, (page.name, equation)
 
 
-def test_every_algorithm_has_a_page() -> None:
-    assert {p.stem for p in (ROOT / "docs" / "algorithms").glob("*.md")} == set(ALGORITHMS)
-
-
 @pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"fedadb"}))
 def test_every_option_of_a_method_is_on_its_page_with_its_default(name: str) -> None:
-    page = (ROOT / "docs" / "algorithms" / f"{name}.md").read_text()
+    page = (DOCS / "algorithms" / f"{name}.md").read_text()
     for option, default in validation.to_table(ALGORITHMS[name]()).items():
         toml = tomli_w.dumps({option: default}).strip()
         assert f"`{toml}`" in page
 
 
-def test_every_option_of_fedadb_is_documented() -> None:
-    page = (ROOT / "docs" / "algorithms" / "fedadb.md").read_text()
-    options = page.partition("## Options")[2].partition("##")[0]
-    documented = re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE)
-    assert documented == [f.name for f in dataclasses.fields(fedadb.FedADB)]
+def test_every_option_of_fedadb_is_on_its_page_with_its_default() -> None:
+    documented = table("algorithms/fedadb.md", "field")
+    assert list(documented) == [f.name for f in dataclasses.fields(fedadb.FedADB)]
+    for option, default in validation.to_table(fedadb.FedADB()).items():
+        assert documented[option][1] == "adaptive" or value(documented[option][1]) == default

@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The programs in examples/ run, and their models learn."""
 
 import runpy
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""The bare work: steps on batches that lie ready, and forward passes. No shuffling, no server.
+"""The bare work: steps on batches that are already in memory, and forward passes.
 
-Convolutions as fast as torch has them here: channels last, unless LAYOUT says otherwise. One
-process a core, one thread each; every process does whole rounds, and a round's time is what
-that comes to over the cores.
+There is no shuffling and no server. Images are in channels-last layout, in which torch's
+convolutions are fastest here, unless LAYOUT names another one. One process per core, with one
+thread each, computes whole rounds; the time of a round is its time in one process divided by the
+number of cores.
 """
 
 import multiprocessing
@@ -17,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from benchmarks.speed.work import Work, normalised, report
+from benchmarks.speed.workload import Workload, normalised, report
 
 Step = Callable[[Tensor, Tensor], object]
 
 
-def step_of(work: Work, f: nn.Module) -> Step:
-    """All weights in one tensor, one gradient, one update: quicker than a module's optimiser."""
+def make_step(work: Workload, f: nn.Module) -> Step:
+    """A step on one flat tensor of all weights, which is faster than an optimiser on a module."""
     names, shapes = zip(*((n, p.shape) for n, p in f.named_parameters()), strict=True)
     sizes = [shape.numel() for shape in shapes]
     w = torch.cat([p.detach().reshape(-1) for p in f.parameters()])
@@ -40,11 +41,11 @@ def step_of(work: Work, f: nn.Module) -> Step:
     return step
 
 
-def rounds(work: Work, barrier: Barrier) -> None:
-    from fedadb.engine.process import keep_memory
+def compute_rounds(work: Workload, barrier: Barrier) -> None:
+    from fedadb.engine.process import keep_freed_memory
 
     torch.set_num_threads(1)
-    keep_memory()
+    keep_freed_memory()
     x, y, test_x, _ = work.data()
     sizes = [work.batch] * (work.rows // work.batch) + [work.rows % work.batch]
     layout = getattr(torch, os.environ.get("LAYOUT", "channels_last"))
@@ -55,8 +56,8 @@ def rounds(work: Work, barrier: Barrier) -> None:
     train = [(batch(x[:n]), torch.as_tensor(y[:n])) for n in sizes if n]
     tests = [batch(test_x[i : i + work.batch]) for i in range(0, work.test, work.batch)]
     f = work.module()
-    step = step_of(work, f)
-    for n in (1, work.rounds // 2):  # the first to warm up
+    step = make_step(work, f)
+    for n in (1, work.rounds // 2):  # one round to warm up
         barrier.wait()
         for _ in range(n):
             for _ in range(work.sampled * work.epochs):
@@ -69,11 +70,11 @@ def rounds(work: Work, barrier: Barrier) -> None:
 
 
 def main() -> None:
-    work = Work.given()
+    work = Workload.from_environment()
     cores = len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(cores + 1)
-    processes = [context.Process(target=rounds, args=(work, barrier)) for _ in range(cores)]
+    processes = [context.Process(target=compute_rounds, args=(work, barrier)) for _ in range(cores)]
     for process in processes:
         process.start()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""fedadb itself, as its command runs it."""
+"""fedadb itself, as `fedadb run` runs it."""
 
 import os
 import tempfile
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.speed.work import Work, report
+from benchmarks.speed.workload import Workload, report
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 
 
 def main() -> None:
-    work = Work.given()
-    with tempfile.TemporaryDirectory() as place:
+    work = Workload.from_environment()
+    with tempfile.TemporaryDirectory() as folder:
         x, y, test_x, test_y = work.data()
         nhwc = [part.transpose(0, 2, 3, 1) for part in (x, test_x)]
-        path = Path(place) / "work.npz"
+        path = Path(folder) / "work.npz"
         np.savez(path, x_train=nhwc[0], y_train=y, x_test=nhwc[1], y_test=test_y)
         table = {
             "dataset": f"npz:{path}",
@@ -41,7 +41,7 @@ def main() -> None:
                 "precision": os.environ.get("PRECISION", "float32"),
             },
         }
-        history = run(Experiment.read(table), Path(place) / "run")
+        history = run(Experiment.read(table), Path(folder) / "run")
         report([record["seconds"] for record in history.rounds], history.accuracy[-1])
 
 

@@ -1,4 +1,4 @@
-"""Flower's simulation on Ray, each node a client of the partition."""
+"""Flower's simulation on Ray; each node is one client."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.work import Clock, Work, accuracy, normalised, report, train
+from benchmarks.speed.workload import Clock, Workload, accuracy, normalised, report, train
 
 client = ClientApp()
 server = ServerApp()
@@ -22,19 +22,19 @@ result: dict[str, Any] = {}
 
 @cache
 def data() -> tuple[np.ndarray, ...]:
-    return Work.given().data()
+    return Workload.from_environment().data()
 
 
 @client.train()
 def train_client(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
-    work = Work.given()
+    work = Workload.from_environment()
     x, y, _, _ = data()
     rows = work.rows_of(int(context.node_config["partition-id"]))
-    held = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
+    local = TensorDataset(normalised(x[rows]), torch.as_tensor(y[rows]))
     f = work.module()
     f.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
-    train(f, held, work)
+    train(f, local, work)
     content = RecordDict(
         {
             "arrays": ArrayRecord(f.state_dict()),
@@ -46,7 +46,7 @@ def train_client(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    work = Work.given()
+    work = Workload.from_environment()
     _, _, test_x, test_y = data()
     test = TensorDataset(normalised(test_x), torch.as_tensor(test_y))
     while len(nodes := sorted(grid.get_node_ids())) < work.clients:
@@ -72,13 +72,13 @@ def start() -> None:
     run_simulation(
         server,
         client,
-        num_supernodes=Work.given().clients,
+        num_supernodes=Workload.from_environment().clients,
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
     report(result["seconds"], result["accuracy"])
 
 
 if __name__ == "__main__":
-    from benchmarks.speed import peer_flower  # by its name, so that Ray's workers find it too
+    from benchmarks.speed import peer_flower  # by its name, which Ray's workers can import
 
     peer_flower.start()

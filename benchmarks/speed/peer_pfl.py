@@ -1,4 +1,4 @@
-"""Apple's pfl, with a process a core as its documentation advises: torchrun."""
+"""Apple's pfl, under torchrun with one process per core, as its documentation advises."""
 
 import itertools
 import logging
@@ -18,7 +18,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from benchmarks.speed.work import Clock, Work, normalised, report
+from benchmarks.speed.workload import Clock, Workload, normalised, report
 
 
 class Net(nn.Module):
@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 class Shuffled(Dataset):
-    """Each epoch in an order of its own, as everybody else here."""
+    """Shuffles each epoch, as the other simulators here do."""
 
     def iter(self, batch_size: int | None) -> Any:
         x, y = self.raw_data
@@ -48,7 +48,7 @@ class Shuffled(Dataset):
 def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    work = Work.given()
+    work = Workload.from_environment()
     x, y, test_x, test_y = work.data()
     users = {
         k: (normalised(x[work.rows_of(k)]), torch.as_tensor(y[work.rows_of(k)]))
@@ -69,7 +69,7 @@ def main() -> None:
     reached: list[float] = []
 
     class Evaluate(TrainingProcessCallback):
-        """As pfl's own central evaluation, but not before the first round."""
+        """Like pfl's own central evaluation, but not before the first round."""
 
         def after_central_iteration(
             self, aggregate_metrics: Metrics, model: Any, *, central_iteration: int

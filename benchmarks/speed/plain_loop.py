@@ -1,17 +1,17 @@
-"""A loop as most papers' code has it: DataLoader, a copy of the model a client, torch.optim."""
+"""The usual loop of research code: DataLoader, one copy of the model per client, torch.optim."""
 
 import copy
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.work import Clock, Work, accuracy, normalised, report, train
+from benchmarks.speed.workload import Clock, Workload, accuracy, normalised, report, train
 
 
 def main() -> None:
-    work = Work.given()
+    work = Workload.from_environment()
     x, y, test_x, test_y = work.data()
-    held = [
+    clients = [
         TensorDataset(normalised(x[work.rows_of(k)]), torch.as_tensor(y[work.rows_of(k)]))
         for k in range(work.clients)
     ]
@@ -22,7 +22,7 @@ def main() -> None:
         states = []
         for k in work.chosen(t):
             local = copy.deepcopy(f)
-            train(local, held[k], work)
+            train(local, clients[k], work)
             states.append(local.state_dict())
         f.load_state_dict({n: sum(s[n] for s in states) / len(states) for n in states[0]})
         reached = accuracy(f, iter(DataLoader(test, batch_size=work.batch)))

@@ -1,6 +1,6 @@
-"""The work that all simulators are given: the same data, model, clients and steps.
+"""The workload of all simulators: the same data, model, clients and steps.
 
-Needs torch and numpy alone, so that every contestant can read it in an environment of its own.
+This module imports only torch and numpy, so every simulator can use it in its own environment.
 """
 
 import json
@@ -15,16 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-ROWS, TEST = 600, 10_000  # of a client; to evaluate on after each round
-
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     model: str = "lenet"  # or "resnet18"
     clients: int = 100
     sampled: int = 5
-    rows: int = ROWS
-    test: int = TEST
+    rows: int = 600  # of each client
+    test: int = 10_000  # rows to evaluate on after each round
     epochs: int = 5
     batch: int = 128
     lr: float = 0.03
@@ -32,19 +30,19 @@ class Work:
     rounds: int = 10
 
     @staticmethod
-    def given() -> "Work":
-        """As the environment says."""
-        return Work(**json.loads(os.environ.get("WORK", "{}")))
+    def from_environment() -> "Workload":
+        """The workload that the variable WORKLOAD describes, as JSON."""
+        return Workload(**json.loads(os.environ.get("WORKLOAD", "{}")))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return (1, 28, 28) if self.model == "lenet" else (3, 32, 32)
 
     def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Noise with its class's pattern on it: bytes to train on, then to test on.
+        """Training images and labels, then test images and labels, as bytes.
 
-        A fifth of the labels are drawn anew, so that whoever learns the rest is right for 0.82 of
-        the rows: a mark for all contestants to reach, and none can pass it.
+        An image is noise plus the pattern of its class. A fifth of the labels are random, so the
+        best possible accuracy is 0.82, and every simulator must reach it.
         """
         rng = np.random.default_rng(0)
         patterns = rng.integers(256, size=(10, *self.shape))
@@ -73,12 +71,12 @@ def normalised(x: np.ndarray | Tensor) -> Tensor:
 
 
 def report(seconds: list[float], accuracy: float) -> None:
-    """What a contestant prints last: the seconds of its rounds, and how good its model is."""
+    """Print the result, as the last line: the seconds of each round, and the final accuracy."""
     print(json.dumps({"seconds": seconds, "accuracy": accuracy}), flush=True)
 
 
 class Clock:
-    """Seconds between ticks."""
+    """Measures the seconds between ticks."""
 
     def __init__(self) -> None:
         self.last = time.perf_counter()
@@ -90,11 +88,11 @@ class Clock:
         self.last = now
 
 
-def train(f: nn.Module, held: TensorDataset, work: Work) -> None:
-    """A client's local work as most code has it."""
+def train(f: nn.Module, data: TensorDataset, work: Workload) -> None:
+    """A client's local training, as in most research code."""
     optimiser = torch.optim.SGD(f.parameters(), lr=work.lr, momentum=work.momentum)
     for _ in range(work.epochs):
-        for x, y in DataLoader(held, batch_size=work.batch, shuffle=True):
+        for x, y in DataLoader(data, batch_size=work.batch, shuffle=True):
             optimiser.zero_grad()
             F.cross_entropy(f(x), y).backward()
             optimiser.step()
