@@ -1,136 +1,196 @@
-"""`fedadb analyse` from runs to pictures, and what it says to wrong input."""
+"""`fedadb analyse`: from runs to numbers and figures, and its errors."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from fedadb import cli
-from fedadb.analysis import NAMES
+from fedadb.analysis import ANALYSES
 from fedadb.analysis.hessian import mean_loss
-from fedadb.analysis.subject import batches, load, stratified
-from fedadb.analysis.write import ANALYSES
-from fedadb.storage.records import read_records
+from fedadb.analysis.inputs import Options, balanced_rows, normalised_batches
+from fedadb.analysis.results import module_of, require, run_analyses
+from fedadb.cli.analyse import ANALYSE_HELP
+from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
+from fedadb.experiment.stored import read_run, spec_to_table
+from fedadb.storage.records import read_records
+from tests.command_line import Ended, invoke
+from tests.report.synthetic_runs import make_run
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    place = tmp_path_factory.mktemp("runs")
+    """A finished run of FedADB and one of FedAvg."""
+    directory = tmp_path_factory.mktemp("runs")
     for name in ("fedadb", "fedavg"):
         table = {"rounds": 3, "algorithm": name, "local": {"epochs": 1}, "record_clients": True}
-        run(Experiment.read(table), place / name)
-    return place / "fedadb", place / "fedavg"
+        run(Experiment.read(table), directory / name)
+    return directory / "fedadb", directory / "fedavg"
 
 
-def invoke(
-    *words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["fedadb", "analyse", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
+def analyse(*words: object) -> Ended:
+    return invoke("analyse", *words)
 
 
-def test_all_analyses_of_two_runs(
-    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*map(str, runs), "--images", "60"]
-    assert tuple(ANALYSES) == NAMES
-    code, shown, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+def test_all_analyses_of_two_runs(runs: tuple[Path, Path]) -> None:
+    code, shown, err = analyse(*runs, "--images", "40")
     assert (code, err) == (0, "")
     assert "hessian: lambda1" in shown
     out = runs[0] / "analysis"
     assert {p.name for p in out.iterdir()} == {
-        f"{n}.{e}" for n in NAMES for e in ("json", "png", "pdf")
+        f"{name}.{ending}" for name in ANALYSES for ending in ("json", "png", "pdf")
     }
     for picture in out.glob("*.png"):
         with Image.open(picture) as image:
             assert min(image.size) > 200
-    found = {name: json.loads((out / f"{name}.json").read_text()) for name in NAMES}
-    assert found["hessian"].keys() == {"FedADB, seed 0", "FedAvg, seed 0"}
-    assert found["psnr"].keys() == {"FedADB, seed 0"}
-    top = found["hessian"]["FedADB, seed 0"]
+    results = {name: json.loads((out / f"{name}.json").read_text()) for name in ANALYSES}
+    assert results["hessian"].keys() == {"FedADB, seed 0", "FedAvg, seed 0"}
+    assert results["psnr"].keys() == {"FedADB, seed 0"}
+    top = results["hessian"]["FedADB, seed 0"]
     assert top["lambda1"] == pytest.approx(top["lambda1_by_power_iteration"], rel=0.01)
-    plane = found["landscape"]["FedADB, seed 0"]
+    plane = results["landscape"]["FedADB, seed 0"]
     assert plane["loss"][10][10] == plane["centre"]
-    subject = load(runs[0])
-    rows = stratified(subject.train.y, 60, range(10), "training")
-    given = batches(subject, subject.train, rows)
-    assert plane["centre"] == mean_loss(subject.world.f, subject.w, given)
-    assert len(found["forgetting"]["FedADB, seed 0"]["in_local"]) == 3
+    stored = read_run(runs[0])
+    train = stored.require_data().train
+    rows = balanced_rows(train.y, 40, range(10), "training")
+    batches = normalised_batches(stored, train, rows)
+    assert plane["centre"] == mean_loss(stored.f, stored.w, batches)
+    assert len(results["forgetting"]["FedADB, seed 0"]["in_local"]) == 3
 
 
-def test_what_clients_know_is_recorded_each_round(runs: tuple[Path, Path]) -> None:
+def test_the_registry_is_the_only_list() -> None:
+    """Each analysis has a module with three functions, a page, and a line in the help."""
+    pages = {page.stem for page in (ROOT / "docs" / "analyses").glob("*.md")}
+    assert pages == set(ANALYSES)
+    for name, analysis in ANALYSES.items():
+        module = module_of(name)
+        assert all(callable(f) for f in (module.require, module.measure, module.draw))
+        assert f"fedadb analyse RUN... {name}`" in (ROOT / f"docs/analyses/{name}.md").read_text()
+        assert f"- {name}: {analysis.summary}" in ANALYSE_HELP
+
+
+def test_client_scores_are_recorded_in_each_round(runs: tuple[Path, Path]) -> None:
     for directory in runs:
-        for line in read_records(directory / "rounds.jsonl"):
-            assert 0 <= line["out_local"] <= 1
-            assert 0 <= line["in_local"] <= 1
+        for record in read_records(directory / "rounds.jsonl"):
+            assert 0 <= record["out_local"] <= 1
+            assert 0 <= record["in_local"] <= 1
+
+
+def test_a_run_may_have_the_name_of_an_analysis(
+    tmp_path: Path, runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word `pca` is a run where it is the directory of a run, and an analysis elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pca").symlink_to(runs[0])
+    code, _, err = analyse("pca", "heatmap", "--out", "out")
+    assert (code, err) == (0, "")
+    assert json.loads(Path("out/heatmap.json").read_text()).keys() == {"FedADB, seed 0"}
+    (tmp_path / "pca").unlink()
+    (tmp_path / "pca").mkdir()  # a directory, but not of a run
+    code, _, err = analyse(runs[0], "pca", "--out", "other")
+    assert (code, err) == (0, "")
+    assert {path.stem for path in Path("other").iterdir()} == {"pca"}
+
+
+@pytest.mark.parametrize(
+    ("last", "by_class", "mean"),
+    [
+        ([0.25, 0.5, 1.0], [0.25, 0.0, None], 0.125),
+        ([0.25, None, 1.0], [0.25, None, None], 0.25),
+        ([None, None, 1.0], [None, None, None], None),
+        ([None, None, None], [None, None, None], None),
+    ],
+)
+def test_classes_that_were_not_tested_in_every_round(
+    last: list[float | None],
+    by_class: list[float | None],
+    mean: float | None,
+    tmp_path: Path,
+) -> None:
+    """While a site is away, the classes that only it can test are None in the record."""
+    rounds = [[0.5, 0.5, None], [None, 0.5, None], last]
+    directory = make_run(tmp_path, [0.5] * 3, class_accuracy=rounds, algorithm="fedavg")
+    out = tmp_path / "out"
+    results = run_analyses([read_run(directory)], ["heatmap", "forgetting"], out, Options())
+    numbers = results["forgetting"]["FedAvg, seed 0"]
+    assert (numbers["by_class"], numbers["forgetting"]) == (by_class, mean)
+    for name in ("heatmap", "forgetting"):
+        with Image.open(out / f"{name}.png") as image:
+            assert min(image.size) > 200
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["hessian"], "name a run's directory as well"),
-        (["nowhere"], "nowhere is no directory of a run and no analysis (heatmap"),
-        (["FEDAVG", "psnr"], "fedavg made no anchors; FedADB with generate does"),
+        (["hessian"], "name the directory of a run, too"),
+        (["nowhere"], "nowhere is neither the directory of a run nor an analysis (heatmap"),
+        (["FEDAVG", "psnr"], "fedavg generates no anchors; FedADB with generate = true does"),
         (["FEDADB", "hessian", "--images", "99999"], "--images 99999: there are 1438 training"),
+        (["FEDADB", "--images", "99999"], "--images 99999: there are 1438 training"),
     ],
 )
-def test_wrong_input(
-    words: list[str],
-    message: str,
-    runs: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    places = {"FEDADB": str(runs[0]), "FEDAVG": str(runs[1])}
-    given = [places.get(word, word) for word in words]
-    code, _, err = invoke(*given, monkeypatch=monkeypatch, capsys=capsys)
+def test_wrong_input(words: list[str], message: str, runs: tuple[Path, Path]) -> None:
+    directories = {"FEDADB": str(runs[0]), "FEDAVG": str(runs[1])}
+    code, _, err = analyse(*(directories.get(word, word) for word in words))
     assert code == 2
     assert message in err
 
 
-def test_runs_that_lack_something(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = invoke(str(tmp_path), monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, "is not a run: there is no experiment.toml" in err) == (2, True)
-    table = {"rounds": 1, "algorithm": {"name": "fedadb", "steps": 1, "keep_anchors": []}}
-    run(Experiment.read(table), tmp_path / "run")
-    code, _, err = invoke(str(tmp_path / "run"), "pca", monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, "kept no anchors: run it with algorithm.keep_anchors" in err) == (2, True)
-    (tmp_path / "run" / "model.safetensors").unlink()
-    words = [str(tmp_path / "run"), "hessian"]
-    code, _, err = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, "is not finished: there is no model.safetensors yet" in err) == (2, True)
-    code, _, err = invoke(words[0], monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, "hessian is left out: " in err, "pca is left out: " in err) == (0, True, True)
-    there = {path.stem for path in (tmp_path / "run" / "analysis").iterdir()}
-    assert there == {"heatmap", "forgetting"}
-    (tmp_path / "run" / "rounds.jsonl").write_text("")
-    code, _, err = invoke(words[0], "heatmap", monkeypatch=monkeypatch, capsys=capsys)
-    assert (code, "has no rounds yet" in err) == (2, True)
+def test_incomplete_runs(tmp_path: Path) -> None:
+    code, _, err = analyse(tmp_path)
+    assert (code, "is not a run: it has no experiment.toml" in err) == (2, True)
+    table = {
+        "rounds": 1,
+        "algorithm": {"name": "fedadb", "steps": 1},
+        "keep_broadcasts": [],
+        "local": {"epochs": 1},
+    }
+    directory = tmp_path / "run"
+    run(Experiment.read(table), directory)
+    code, _, err = analyse(directory, "pca")
+    assert (code, "kept no anchors; run it with keep_broadcasts" in err) == (2, True)
+    (directory / "model.safetensors").unlink()
+    code, _, err = analyse(directory, "hessian")
+    assert (code, "is not finished: it has no model.safetensors yet" in err) == (2, True)
+    code, _, err = analyse(directory)
+    assert (code, "hessian is skipped: " in err, "pca is skipped: " in err) == (0, True, True)
+    written = {path.stem for path in (directory / "analysis").iterdir()}
+    assert written == {"heatmap", "forgetting"}
+    (directory / "rounds.jsonl").write_text("")
+    code, _, err = analyse(directory, "heatmap")
+    assert (code, "has no finished round yet" in err) == (2, True)
 
 
-def test_members_may_lack_a_class(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_sites_have_no_images(tmp_path: Path, runs: tuple[Path, Path]) -> None:
+    """What needs records alone works; the rest says that the data are at the sites."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    for name in ("experiment.toml", "rounds.jsonl", "model.safetensors"):
+        (directory / name).write_bytes((runs[1] / name).read_bytes())
+    spec = spec_to_table(read_run(runs[1]).spec)
+    (directory / "sites.json").write_text(json.dumps({"data": spec}))
+    stored = read_run(directory)
+    assert stored.data is None
+    run_analyses([stored], ["heatmap", "forgetting"], tmp_path / "out", Options())
+    with pytest.raises(BadInput, match="was trained by sites: their data are not here"):
+        require("hessian", [stored], Options())
+
+
+def test_participants_may_lack_a_class(tmp_path: Path) -> None:
     table = {"rounds": 1, "algorithm": {"name": "fedadb", "steps": 1}, "local": {"epochs": 1}}
     federation = {"clients": 20, "participation": 0.05, "partition": {"alpha": 0.05}}
     run(Experiment.read({**table, "federation": federation}), tmp_path / "run")
-    words = [str(tmp_path / "run"), "membership"]
-    code, _, _ = invoke(*words, monkeypatch=monkeypatch, capsys=capsys)
+    code, _, _ = analyse(tmp_path / "run", "membership")
     assert code == 0
-    found = json.loads((tmp_path / "run" / "analysis" / "membership.json").read_text())
-    took_part = read_records(tmp_path / "run" / "rounds.jsonl")[0]["clients"]
+    results = json.loads((tmp_path / "run" / "analysis" / "membership.json").read_text())
+    participants = read_records(tmp_path / "run" / "rounds.jsonl")[0]["clients"]
     counts = json.loads((tmp_path / "run" / "partition.json").read_text())["counts"]
-    classes = sum(n > 0 for n in counts[took_part[0]])
+    classes = sum(n > 0 for n in counts[participants[0]])
     assert 1 <= classes < 10
-    assert found["FedADB, seed 0"]["images"] % classes == 0
+    assert results["FedADB, seed 0"]["images"] % classes == 0

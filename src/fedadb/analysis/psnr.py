@@ -1,13 +1,97 @@
-"""What anchors tell of single images: how near the nearest is, and who was trained on."""
+"""Similarity of anchors to single training images: the peak signal-to-noise ratio (PSNR)."""
 
-from statistics import NormalDist
+from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from fedadb.analysis.anchors import as_pixels, read_kept_anchors
+from fedadb.analysis.inputs import Numbers, Options, Results
+from fedadb.experiment.stored import StoredRun
+
+DRAWN = 20  # at most so many anchors of a run are drawn
+
+
+class Similarity(NamedTuple):
+    """PSNR in dB of one anchor and the real images of its class, with two references."""
+
+    nearest: float  # to the nearest image: the worst case
+    mean: float  # mean over all images
+    class_mean: float  # to the mean image
+    real_nearest: float  # reference: median over real images of that to the nearest other one
+    noise: float  # reference: of uniform noise to its nearest image
+
+
+def require(run: StoredRun, options: Options) -> None:
+    read_kept_anchors(run)
+    run.require_data()
+
+
+def measure(run: StoredRun, options: Options) -> Numbers:
+    """Compare every anchor of the last kept round with the training images of its class."""
+    t, kept = list(read_kept_anchors(run).items())[-1]
+    train, normalise = run.require_data().train, run.spec.transform.normalise
+    rng = np.random.default_rng(0)
+    similarities, pictures = [], []
+    classes = kept.anchors.c.tolist()
+    for anchor, c in zip(as_pixels(run, kept.anchors.x), classes, strict=True):
+        rows = torch.nonzero(train.y == c).flatten()
+        real = as_pixels(run, normalise(train.x[rows]))
+        similarities.append(similarity(anchor, real, rng))
+        nearest = real[mean_square(anchor[None], real)[0].argmin()]
+        pictures.append((anchor, nearest))
+    means = {name: fmean(getattr(s, name) for s in similarities) for name in Similarity._fields}
+    return {
+        "round": t,
+        **means,
+        "by_anchor": [s._asdict() for s in similarities],
+        "anchor_class": classes,
+        "pictures": pictures,
+    }
+
+
+def draw(results: Results, classes: Sequence[str]) -> Figure:
+    """Each anchor above its nearest training image."""
+    most = max(min(DRAWN, len(numbers["pictures"])) for numbers in results.values())
+    figure = Figure(figsize=(max(5.0, 1.1 * most), 3.2 * len(results)), layout="constrained")
+    strips = figure.subfigures(len(results), 1, squeeze=False)[:, 0]
+    for strip, (title, numbers) in zip(strips, results.items(), strict=True):
+        strip.suptitle(f"{title}, round {numbers['round']}", fontsize=10)
+        panels = strip.subplots(2, most, squeeze=False)
+        panels[0, 0].set_ylabel("anchor")
+        panels[1, 0].set_ylabel("nearest")
+        for axes in panels.flat:
+            axes.set(xticks=[], yticks=[])
+        drawn = zip(numbers["pictures"], numbers["by_anchor"], numbers["anchor_class"], strict=True)
+        for i, (pair, psnr_of, c) in enumerate(list(drawn)[:most]):
+            for axes, image in zip(panels[:, i], pair, strict=True):
+                axes.imshow(image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=1)
+            panels[0, i].set_title(classes[c], fontsize=8)
+            panels[1, i].set_xlabel(f"{psnr_of['nearest']:.1f} dB", fontsize=8)
+    return figure
+
+
+def similarity(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -> Similarity:
+    """One anchor and the real images of its class, with values in [0, 1]."""
+    to_anchor = mean_square(anchor[None], images)[0]
+    some = rng.choice(len(images), min(100, len(images)), replace=False)
+    among_real = mean_square(images[some], images)
+    among_real[np.arange(len(some)), some] = np.inf  # an image is not its own neighbour
+    noise = mean_square(rng.random((1, *anchor.shape)), images)
+    return Similarity(
+        nearest=float(psnr(to_anchor.min())),
+        mean=float(psnr(to_anchor).mean()),
+        class_mean=float(psnr(mean_square(anchor[None], images.mean(0)[None])[0, 0])),
+        real_nearest=float(np.median(psnr(among_real.min(1)))) if len(images) > 1 else float("nan"),
+        noise=float(psnr(noise.min())),
+    )
 
 
 def psnr(mse: np.ndarray | float) -> np.ndarray:
-    """−10 log₁₀ MSE, for values in [0, 1]; infinite for what is the same."""
+    """−10 log₁₀ MSE, for values in [0, 1]; infinite for equal images."""
     with np.errstate(divide="ignore"):
         return np.asarray(-10 * np.log10(mse))
 
@@ -17,53 +101,3 @@ def mean_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (m.reshape(len(m), -1).astype(np.float64) for m in (a, b))
     squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
     return np.asarray(squares.clip(0) / a.shape[1])
-
-
-class Likeness(NamedTuple):
-    """PSNR in dB. The first is of the worst case: an anchor's nearest real image of its class."""
-
-    nearest: float
-    mean: float  # over all images of its class
-    class_mean: float  # to the mean image of its class
-    real_nearest: float  # of a real image to its nearest other one, the median
-    noise: float  # of uniform noise to its nearest real image
-
-
-def likeness(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -> Likeness:
-    """One anchor among the real images of its class, all in [0, 1]."""
-    to_anchor = mean_square(anchor[None], images)[0]
-    some = rng.choice(len(images), min(100, len(images)), replace=False)
-    among = mean_square(images[some], images)
-    among[np.arange(len(some)), some] = np.inf  # itself
-    noise = mean_square(rng.random((1, *anchor.shape)), images)
-    return Likeness(
-        nearest=float(psnr(to_anchor.min())),
-        mean=float(psnr(to_anchor).mean()),
-        class_mean=float(psnr(mean_square(anchor[None], images.mean(0)[None])[0, 0])),
-        real_nearest=float(np.median(psnr(among.min(1)))) if len(images) > 1 else float("nan"),
-        noise=float(psnr(noise.min())),
-    )
-
-
-class Auc(NamedTuple):
-    """The chance that a member's score is above a stranger's, and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def auc(members: np.ndarray, strangers: np.ndarray) -> Auc:
-    """Mann and Whitney's estimate, with DeLong's variance."""
-    of_member, of_stranger = _below(members, strangers), 1 - _below(strangers, members)
-    value = of_member.mean()
-    variance = of_member.var(ddof=1) / len(members) + of_stranger.var(ddof=1) / len(strangers)
-    half = NormalDist().inv_cdf(0.975) * variance**0.5
-    return Auc(float(value), float(max(0, value - half)), float(min(1, value + half)))
-
-
-def _below(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The share of the others that each score is above; those that are equal count half."""
-    ranked = np.sort(others)
-    below, up_to = (np.searchsorted(ranked, scores, side) for side in ("left", "right"))
-    return np.asarray((below + up_to) / (2 * len(others)))

@@ -1,108 +1,123 @@
-"""Analyses of runs, written down: numbers as JSON, pictures as PNG and PDF."""
+"""Run analyses and write their results: numbers as JSON, figures as PNG and PDF."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol, cast
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedadb.analysis import figures, measures
-from fedadb.analysis.measures import Numbers
-from fedadb.analysis.subject import Subject
+from fedadb.analysis import ANALYSES
+from fedadb.analysis.anchors import generates_anchors
+from fedadb.analysis.inputs import Numbers, Options, Results
 from fedadb.core.errors import BadInput
+from fedadb.engine.process import one_thread
+from fedadb.experiment.stored import StoredRun
+from fedadb.report.drawing import literal, save_figure
 from fedadb.storage.files import write_atomically
-from fedadb.experiment.run import one_thread
-from fedadb.report.figures import save
+
+NOT_IN_JSON = ("vectors", "pictures")  # too large
 
 
-class Analysis(NamedTuple):
-    measure: Callable[[Subject], Numbers]
-    draw: Callable[[figures.Found, Sequence[str]], Figure]
-    needs: Callable[[Subject], object]  # raises what it lacks
-    anchors: bool = False  # whether it is of anchors
-    images: bool = True  # whether it looks at the data
+class AnalysisModule(Protocol):
+    """The functions of an analysis's module."""
+
+    def require(self, run: StoredRun, options: Options) -> None:
+        """Raise BadInput if the run lacks what the analysis needs."""
+        ...
+
+    def measure(self, run: StoredRun, options: Options) -> Numbers: ...
+
+    def draw(self, results: Results, classes: Sequence[str]) -> Figure:
+        """Draw the results of several runs on one scale."""
+        ...
 
 
-ANALYSES = {
-    "heatmap": Analysis(measures.heatmap, figures.heatmap, lambda s: s.rounds, images=False),
-    "forgetting": Analysis(
-        measures.forgetting, figures.forgetting, lambda s: s.rounds, images=False
-    ),
-    "hessian": Analysis(measures.hessian, figures.hessian, lambda s: s.w),
-    "landscape": Analysis(measures.landscape, figures.landscape, lambda s: s.w),
-    "tsne": Analysis(measures.tsne, figures.tsne, Subject.early_and_late, anchors=True),
-    "pca": Analysis(measures.pca, figures.pca, Subject.early_and_late, anchors=True),
-    "psnr": Analysis(measures.psnr, figures.psnr, lambda s: s.sent, anchors=True),
-    "membership": Analysis(
-        measures.membership, figures.membership, lambda s: (s.sent, s.w, s.rounds), anchors=True
-    ),
-}
+def module_of(name: str) -> AnalysisModule:
+    return cast(AnalysisModule, import_module(f"fedadb.analysis.{name}"))
 
 
-def require(name: str, subjects: Sequence[Subject]) -> None:
-    """That the runs have what the analysis needs."""
-    for subject in of(name, subjects):
-        ANALYSES[name].needs(subject)
-        if ANALYSES[name].images:
-            subject.require_images()
+def require(name: str, runs: Sequence[StoredRun], options: Options) -> None:
+    """Raise BadInput if one of the runs lacks what the analysis needs."""
+    for run in applicable(name, runs):
+        module_of(name).require(run, options)
 
 
-def of(name: str, subjects: Sequence[Subject]) -> Sequence[Subject]:
-    """The runs that it is of: where anchors are needed, those that have them, if any has."""
-    with_anchors = [subject for subject in subjects if subject.has_anchors]
-    return with_anchors if ANALYSES[name].anchors and with_anchors else subjects
+def applicable(name: str, runs: Sequence[StoredRun]) -> Sequence[StoredRun]:
+    """The runs that the analysis is about.
+
+    For an analysis of anchors, these are the runs that generate anchors. If none does, they are
+    all runs, so that `require` can say what they lack.
+    """
+    with_anchors = [run for run in runs if generates_anchors(run)]
+    return with_anchors if ANALYSES[name].of_anchors and with_anchors else runs
 
 
-def analyse(
-    subjects: Sequence[Subject],
+def run_analyses(
+    runs: Sequence[StoredRun],
     names: Sequence[str],
     out: Path,
-    tell: Callable[[str], None] = lambda step: None,
-) -> dict[str, dict[str, Numbers]]:
-    """What the analyses find, by analysis and run; `out` has it as files."""
-    if len({subject.world.classes for subject in subjects}) > 1:
-        raise BadInput("these runs have different classes: analyse them apart")
-    titles = _titles(subjects)
-    for name in names:  # what cannot be done is told before anything is computed
-        require(name, subjects)
-    out.mkdir(parents=True, exist_ok=True)
-    everything: dict[str, dict[str, Numbers]] = {}
+    options: Options,
+    log: Callable[[str], None] = lambda message: None,
+) -> dict[str, Results]:
+    """Analyse runs, side by side.
+
+    Args:
+        runs: Runs on data with the same classes.
+        names: Analyses of `ANALYSES`. All requirements are checked before anything is computed.
+        out: The directory to write to.
+        options: The user's choices.
+        log: Called with a message before each analysis of each run.
+
+    Returns:
+        The results by the analyses' names.
+    """
+    if len({run.spec.classes for run in runs}) > 1:
+        raise BadInput("these runs have different classes; analyse them separately")
     for name in names:
-        analysis, found = ANALYSES[name], {}
-        for subject in of(name, subjects):
-            tell(f"{name} of {titles[subject.directory]}")
+        require(name, runs, options)
+    titles, classes = titles_of(runs), [literal(name) for name in runs[0].spec.classes]
+    out.mkdir(parents=True, exist_ok=True)
+    everything: dict[str, Results] = {}
+    for name in names:
+        module, results = module_of(name), {}
+        for run in applicable(name, runs):
+            title = titles[run.directory]
+            log(f"{name} of {title}")
             with one_thread():
-                found[titles[subject.directory]] = analysis.measure(subject)
-        everything[name] = found
-        save(analysis.draw(found, subjects[0].world.classes), out / name)
-        plain = {run: _plain(numbers) for run, numbers in found.items()}
-        write_atomically(out / f"{name}.json", json.dumps(plain, indent=1).encode())
+                results[title] = module.measure(run, options)
+        everything[name] = results
+        save_figure(module.draw(results, classes), out / name)
+        write_atomically(out / f"{name}.json", _to_json(results))
     return everything
 
 
-def _titles(subjects: Sequence[Subject]) -> dict[Path, str]:
-    """Method and seed; where that is not enough, the run's directory as well."""
+def titles_of(runs: Sequence[StoredRun]) -> dict[Path, str]:
+    """Algorithm and seed of each run; if several have the same, with the directory's name."""
     short = {
-        s.directory: f"{type(s.experiment.algorithm).__name__}, seed {s.experiment.seed}"
-        for s in subjects
+        run.directory: f"{type(run.experiment.algorithm).__name__}, seed {run.experiment.seed}"
+        for run in runs
     }
-    names = list(short.values())
+    titles = list(short.values())
     return {
-        directory: name if names.count(name) == 1 else f"{name}, {directory.name}"
-        for directory, name in short.items()
+        directory: title if titles.count(title) == 1 else f"{title}, {directory.name}"
+        for directory, title in short.items()
     }
 
 
-def _plain(numbers: Numbers) -> dict[str, Any]:
-    """What JSON can hold; pictures and vectors are too large for it."""
-    left_out = ("vectors", "pictures")
-    return {key: _finite(value) for key, value in numbers.items() if key not in left_out}
+def _to_json(results: Results) -> bytes:
+    kept = {
+        title: {key: value for key, value in numbers.items() if key not in NOT_IN_JSON}
+        for title, numbers in results.items()
+    }
+    return json.dumps(_finite(kept), indent=1).encode()
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
+    """JSON has no nan and no infinity: both become null."""
+    if isinstance(value, Mapping):
         return {key: _finite(v) for key, v in value.items()}
     if isinstance(value, list):
         return [_finite(v) for v in value]

@@ -1,4 +1,7 @@
-"""The command line."""
+"""The command line.
+
+Modules of this package import torch only inside functions, so that `fedadb --help` is fast.
+"""
 
 import os
 import sys
@@ -7,28 +10,28 @@ from typing import Annotated
 
 import typer
 
-from fedadb.cli.analyse import analyse
+from fedadb.cli.analyse import ANALYSE_HELP, analyse
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
 from fedadb.cli.export import export, predict
 from fedadb.cli.report import report, watch
-from fedadb.cli.reproduce import reproduce
-from fedadb.cli.terminal import complain, tell
+from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
+from fedadb.cli.terminal import show_error, show_message
 from fedadb.cli.train import compare, run
 from fedadb.core.errors import BadInput, Fault
 
 app = typer.Typer(
-    help="Train one model across clients whose data differ, without forgetting.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
 app.command()(compare)
-app.command()(reproduce)
+app.command(help=REPRODUCE_HELP)(reproduce)
 app.command()(report)
 app.command()(watch)
-app.command()(analyse)
+app.command(help=ANALYSE_HELP)(analyse)
 app.command()(export)
 app.command()(predict)
 app.command()(partition)
@@ -36,9 +39,9 @@ app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
-        tell(f"fedadb {version('fedadb')}")
+        show_message(f"fedadb {version('fedadb')}")
         raise typer.Exit
 
 
@@ -46,30 +49,30 @@ def _version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Train one model across clients whose data differ, without forgetting."""
 
 
 def main() -> None:
-    """Run the command; what is not a bug ends in one sentence and an exit code."""
+    """Run the command. A failure that is not a bug ends in one sentence and an exit code."""
     try:
         app()
     except BadInput as error:
-        complain(str(error))
+        show_error(str(error))
         sys.exit(2)
     except BrokenPipeError:
-        # Whoever read the output has gone; let Python not complain about it at the end.
+        # The reader of stdout has exited. Python would report the error again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{error.strerror or error}")
+        path = f"{error.filename}: " if error.filename else ""
+        show_error(f"{path}{error.strerror or error}")
         sys.exit(1)
     except Fault as error:
-        complain(str(error))
+        show_error(str(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        complain("stopped")
+        show_error("stopped")
         sys.exit(130)

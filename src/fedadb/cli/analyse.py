@@ -1,96 +1,123 @@
-"""The command that looks into finished runs."""
+"""The command `analyse`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedadb.analysis import NAMES
-from fedadb.cli.terminal import complain, out, tell, show_progress
+from fedadb.analysis import ANALYSES
+from fedadb.cli.terminal import console, show_error, show_message, show_progress
 from fedadb.core.errors import BadInput
-from fedadb.storage.run_directory import ANALYSIS
+from fedadb.storage.run_directory import ANALYSIS, EXPERIMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from fedadb.analysis.inputs import Options, Results
+    from fedadb.experiment.stored import StoredRun
 
-    from fedadb.analysis.subject import Subject
+ANALYSE_HELP = """Analyse finished runs: forgetting, curvature, embeddings, privacy.
+
+RUN is the directory of a run. Several runs are shown side by side, on one scale. NAME is an
+analysis; without one, the command computes all that the runs allow. A word that is the directory
+of a run is a run, even if an analysis has the same name. The analyses are:
+
+""" + "\n".join(f"- {name}: {analysis.summary}" for name, analysis in ANALYSES.items())
 
 
 def analyse(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="RUN... [NAME...]"),
+        typer.Argument(metavar="RUN... [NAME...]", help="Directories of runs, then analyses."),
     ],
     images: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Training images for the curvature and the landscape, by default 2000."
+            min=1,
+            help="The number of training images for hessian and landscape; by default 2000, or "
+            "all if there are fewer.",
         ),
     ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--out", help="By default analysis/ in the first run.")
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The directory of the results; by default analysis/ in the first run."),
     ] = None,
 ) -> None:
-    """See what models kept, how flat they sit and what anchors tell: figures and numbers.
+    """Analyse finished runs and write figures and numbers."""
+    from fedadb.analysis.inputs import Options, training_sample
+    from fedadb.analysis.results import run_analyses
+    from fedadb.experiment.stored import read_run
 
-    NAME is any of heatmap, forgetting, hessian, landscape, tsne, pca, psnr and membership; without
-    one it is all that the runs allow. Several runs are shown side by side, on one scale.
-    """
-    from fedadb.analysis.subject import load
-    from fedadb.analysis.write import analyse as write
-
-    places = [Path(word) for word in words if word not in NAMES]
-    names = [word for word in words if word in NAMES]
-    if not places:
-        raise BadInput(f"analyse {' '.join(words)}: name a run's directory as well")
-    for place in places:
-        if not place.is_dir():
-            raise BadInput(f"{place} is no directory of a run and no analysis ({', '.join(NAMES)})")
-    subjects = [load(place, images, show_progress) for place in places]
+    directories, names = split_words(words)
+    runs = [read_run(directory, show_progress) for directory in directories]
+    options = Options(images, show_progress)
+    if images:
+        for run in runs:
+            if run.data:
+                training_sample(run, images)  # too many are refused before anything is computed
     if not names:
-        names = possible(subjects)
-    place = directory or places[0] / ANALYSIS
-    found = write(subjects, names, place, tell)
-    show_numbers(found)
-    tell(f"Figures and numbers: {place}; `fedadb report {places[0]}` has them on its page")
+        names = possible_analyses(runs, options)
+    directory = out or directories[0] / ANALYSIS
+    show_numbers(run_analyses(runs, names, directory, options, show_message))
+    show_message(
+        f"Figures and numbers: {directory}\n"
+        f"`fedadb report {directories[0]}` writes a page that shows them"
+    )
 
 
-def possible(subjects: "Sequence[Subject]") -> list[str]:
-    """The analyses for which these runs have what is needed; why others are left out is told."""
-    from fedadb.analysis.write import require
+def split_words(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The words that are directories of runs, and those that are names of analyses."""
+    directories, names = [], []
+    for word in words:
+        path = Path(word)
+        if word in ANALYSES and not (path / EXPERIMENT).exists():
+            names.append(word)
+        elif path.is_dir():
+            directories.append(path)
+        else:
+            known = ", ".join(ANALYSES)
+            raise BadInput(f"{word} is neither the directory of a run nor an analysis ({known})")
+    if not directories:
+        raise BadInput(f"analyse {' '.join(words)}: name the directory of a run, too")
+    return directories, names
+
+
+def possible_analyses(runs: "Sequence[StoredRun]", options: "Options") -> list[str]:
+    """The analyses whose requirements the runs meet; shows why the others are skipped."""
+    from fedadb.analysis.results import require
 
     names = []
-    for name in NAMES:
+    for name in ANALYSES:
         try:
-            require(name, subjects)
+            require(name, runs, options)
             names.append(name)
         except BadInput as error:
-            complain(f"{name} is left out: {error}")
+            show_error(f"{name} is skipped: {error}")
     return names
 
 
-def show_numbers(found: "dict[str, dict[str, dict[str, object]]]") -> None:
-    """The numbers that stand for themselves, a row each."""
+def show_numbers(results: "Mapping[str, Results]") -> None:
+    """Print every single number of the results: one row per number, one column per run."""
     from rich import box
     from rich.table import Table
 
-    runs = list(dict.fromkeys(run for of in found.values() for run in of))
-    table = Table("", *runs, box=box.SIMPLE)
-    for analysis, of in found.items():
-        keys = dict.fromkeys(key for numbers in of.values() for key in _numbers(numbers))
-        for key in keys:
-            values = [_numbers(of.get(run, {})).get(key) for run in runs]
-            told = ["--" if v is None else f"{v:.4g}" for v in values]
-            table.add_row(f"{analysis}: {key.replace('_', ' ')}", *told)
+    titles = list(dict.fromkeys(title for by_run in results.values() for title in by_run))
+    table = Table("", *titles, box=box.SIMPLE)
+    for analysis, by_run in results.items():
+        scalars = {title: _scalars(numbers) for title, numbers in by_run.items()}
+        for name in dict.fromkeys(name for numbers in scalars.values() for name in numbers):
+            values = [scalars.get(title, {}).get(name) for title in titles]
+            cells = ["--" if value is None else f"{value:.4g}" for value in values]
+            table.add_row(f"{analysis}: {name.replace('_', ' ')}", *cells)
     if table.row_count:
-        out.print(table)
+        console.print(table)
 
 
-def _numbers(numbers: "dict[str, object]", path: str = "") -> dict[str, float]:
-    found: dict[str, float] = {}
+def _scalars(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The single numbers of nested tables, by the path to each; lists are left out."""
+    scalars: dict[str, float] = {}
     for key, value in numbers.items():
-        if isinstance(value, dict):
-            found |= _numbers(value, f"{path}{key} ")
+        if isinstance(value, Mapping):
+            scalars |= _scalars(value, f"{prefix}{key} ")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[path + key] = float(value)
-    return found
+            scalars[prefix + key] = float(value)
+    return scalars

@@ -1,4 +1,4 @@
-"""The commands of a real federation: keys, the server, a site."""
+"""The commands of a real federation: keys, server, site and Flower application."""
 
 import importlib.util
 from pathlib import Path
@@ -6,14 +6,21 @@ from typing import Annotated
 
 import typer
 
-from fedadb.cli.terminal import SETTINGS, complain, given, out, tell
+from fedadb.cli.terminal import (
+    SettingsOption,
+    console,
+    experiment_table,
+    show_error,
+    show_message,
+)
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import MODEL, ROUNDS
 
-deploy = typer.Typer(help="Train across real sites, whose data stay where they are.")
+deploy = typer.Typer(help="Train across real sites; their data do not leave them.")
 
-EXPERIMENT = Annotated[
-    Path, typer.Argument(help="The experiment in TOML: the same file at the server and all sites.")
+SharedExperimentArgument = Annotated[
+    Path,
+    typer.Argument(help="The experiment in TOML. The server and all sites use the same file."),
 ]
 
 
@@ -24,117 +31,142 @@ def _require_flower() -> None:
 
 @deploy.command(name="keys")
 def make_keys(
-    directory: Annotated[Path, typer.Argument(help="Where they go; made if it is not there.")],
+    directory: Annotated[
+        Path, typer.Argument(help="The directory for the keys; created if it does not exist.")
+    ],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Of the server: a name or address by which sites reach it."),
+        typer.Option(
+            help="A name or address by which sites reach the server. Can be given several times."
+        ),
     ] = None,
     site: Annotated[
-        bool, typer.Option("--site", help="A site's key, in place of the server's keys.")
+        bool, typer.Option("--site", help="Make a site's key instead of the server's keys.")
     ] = False,
     days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="How long the certificates last.")
+        int, typer.Option(min=1, max=36_500, help="The certificates are valid for so many days.")
     ] = 365,
 ) -> None:
-    """Make the server's certificates and secret, or a site's key, where they are to stay."""
+    """Make the server's certificates and keys, or a site's key, in DIRECTORY.
+
+    Run it on the machine that will use the keys: private keys should never travel.
+    """
     _require_flower()
     from fedadb.deploy import keys
 
     if site and host:
-        raise BadInput("--site and --host: a site's key has no host; make the server's elsewhere")
+        raise BadInput("--site and --host exclude each other: a site's key has no host")
     if site:
         keys.make_site_keys(directory)
-        tell(f"Give {directory / keys.SITE_PUBLIC} to the server, and keep the rest here.")
+        show_message(f"Give {directory / keys.SITE_PUBLIC} to the server. Keep the rest here.")
         return
     if not host:
         raise BadInput("--host is missing: the name or address by which sites reach the server")
     keys.make_server_keys(directory, host, days)
-    tell(f"Give {directory / keys.CA} to every site, and keep the rest here.")
-    tell(f"Put the site.pub of every site into {directory / keys.SITES} as NAME.pub.")
+    show_message(f"Give {directory / keys.CA} to every site. Keep the rest here.")
+    show_message(f"Put the site.pub of each site into {directory / keys.SITES} as NAME.pub.")
 
 
 @deploy.command()
 def application(
-    experiment: EXPERIMENT,
-    directory: Annotated[Path, typer.Argument(help="Where it goes.")],
-    settings: SETTINGS = None,
+    experiment: SharedExperimentArgument,
+    directory: Annotated[Path, typer.Argument(help="The directory for the application.")],
+    settings: SettingsOption = None,
 ) -> None:
-    """Write the experiment as an application of Flower, for `flwr run`."""
+    """Write the experiment as a Flower application, for `flwr run`.
+
+    EXPERIMENT is a TOML file. The application is written to DIRECTORY.
+    """
     _require_flower()
-    from fedadb.deploy.application import write_application
+    from fedadb.deploy.agreement import write_application
     from fedadb.experiment.config import Experiment
 
-    e = Experiment.read(given(experiment, settings))
+    e = Experiment.read(experiment_table(experiment, settings))
     write_application(directory, e)
-    tell(f"flwr run {directory} --run-config 'out=\"/absolute/path/of/the/run\"'")
+    show_message(f"flwr run {directory} --run-config 'out=\"/absolute/path/of/the/run\"'")
 
 
 @deploy.command()
 def server(
-    directory: Annotated[Path, typer.Argument(help="Where the server's keys are.")],
-    experiment: EXPERIMENT,
-    place: Annotated[Path, typer.Option("--out", help="Where the run goes.")],
-    listen: Annotated[str, typer.Option(help="ADDRESS:PORT that sites reach.")] = "0.0.0.0:8443",
-    settings: SETTINGS = None,
+    directory: Annotated[Path, typer.Argument(help="The directory with the server's keys.")],
+    experiment: SharedExperimentArgument,
+    out: Annotated[Path, typer.Option("--out", help="The run's directory.")],
+    listen: Annotated[
+        str, typer.Option(help="ADDRESS:PORT at which the server accepts sites.")
+    ] = "0.0.0.0:8443",
+    settings: SettingsOption = None,
 ) -> None:
-    """Bring the server up, train with the sites, and stop; or go on where it stopped."""
+    """Start the server, train with the sites, and stop the server.
+
+    DIRECTORY contains the server's keys. EXPERIMENT is a TOML file; all sites must have the same
+    one. The same command resumes an interrupted run.
+    """
     _require_flower()
-    from fedadb.cli.many import show
-    from fedadb.deploy.address import read_address
-    from fedadb.deploy.keys import SITES
-    from fedadb.deploy.server import server as up
-    from fedadb.deploy.server_app import STOPPED, status_of
-    from fedadb.storage.records import read_records
+    from fedadb.cli.display import progress_bars, show_rounds
+    from fedadb.cli.execution import show_results
+    from fedadb.deploy.ports import parse_address
+    from fedadb.deploy.server import public_keys, start_server
+    from fedadb.deploy.server_app import STOPPED, status_file
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import require_own
-    from fedadb.experiment.run import Run
-    from fedadb.cli.display import bar, follow
+    from fedadb.experiment.run import ActiveRun
+    from fedadb.storage.records import read_records
 
-    e = Experiment.read(given(experiment, settings))
-    host, port = read_address(listen, "--listen")
-    require_own(place, e)
-    if (place / MODEL).exists():
-        tell(f"done earlier, in {place}")
-        show([place], experiment.stem, None)
+    e = Experiment.read(experiment_table(experiment, settings))
+    host, port = parse_address(listen, "--listen")
+    require_own(out, e)
+    if (out / MODEL).exists():
+        show_message(f"finished earlier, in {out}")
+        show_results([out])
         return
-    names = [path.stem for path in (directory / SITES).glob("*.pub")]
-    if names and len(names) != e.federation.clients:
+    sites = public_keys(directory)
+    if sites and len(sites) != e.federation.clients:
         raise BadInput(
-            f"{directory / SITES} has the keys of {len(names)} sites and federation.clients = "
-            f"{e.federation.clients}"
+            f"federation.clients = {e.federation.clients}, but {directory} has the public keys of "
+            f"{len(sites)} sites: {', '.join(sites)}"
         )
-    with up(directory, host, port) as running:
-        tell(f"The server is up on {listen} for {', '.join(running.sites)}")
-        number = running.submit(e, place)
+    with start_server(directory, host, port) as running:
+        show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
+        run = running.submit(e, out)
         try:
-            done = read_records(place / ROUNDS)
-            rounds = running.rounds(number, place, e.rounds, len(done), tell)
-            with bar(out) as progress:
-                title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
-                follow(Run(place, done, rounds), e.rounds, progress, title)
+            done = read_records(out / ROUNDS)
+            rounds = running.follow(run, out, e.rounds, len(done), show_message)
+            title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
+            with progress_bars(console) as bars:
+                show_rounds(ActiveRun(out, done, rounds), e.rounds, bars, title)
         except KeyboardInterrupt:
-            status_of(place).write_text(f"{STOPPED}by the operator")
-            complain(f"stopped; the same command goes on from the last round in {place}")
+            status_file(out).write_text(f"{STOPPED}by the operator")
+            show_error(f"stopped; the same command resumes after the last round in {out}")
             raise typer.Exit(130) from None
-    show([place], experiment.stem, None)
-    tell(f"Results: {place}")
+    show_results([out])
+    show_message(f"Results: {out}")
 
 
 @deploy.command()
 def site(
-    directory: Annotated[Path, typer.Argument(help="Where the site's key and ca.crt are.")],
-    experiment: EXPERIMENT,
+    directory: Annotated[
+        Path, typer.Argument(help="The directory with the site's key and the server's ca.crt.")
+    ],
+    experiment: SharedExperimentArgument,
     server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
     data: Annotated[str, typer.Option(help="The site's images: folder:PATH or npz:PATH.")],
     threads: Annotated[
-        int, typer.Option(min=1, help="To train with; more than one changes the last bits.")
+        int,
+        typer.Option(
+            min=1,
+            help="Threads to train with. With more than one, results are not bit-identical.",
+        ),
     ] = 1,
-    settings: SETTINGS = None,
+    settings: SettingsOption = None,
 ) -> None:
-    """Take part as a site, until it is stopped. Its images stay here."""
+    """Take part as a site until Ctrl-C or SIGTERM.
+
+    DIRECTORY contains the site's key and the server's ca.crt. EXPERIMENT is the server's TOML file.
+    The site's images do not leave it.
+    """
     _require_flower()
-    from fedadb.deploy.site import Place, join
+    from fedadb.deploy.site import run_site
     from fedadb.experiment.config import Experiment
 
-    e = Experiment.read(given(experiment, settings))
-    join(Place(directory, server, data, threads), e, tell)
+    e = Experiment.read(experiment_table(experiment, settings))
+    run_site(directory, e, server, data, threads, show_message)

@@ -1,4 +1,4 @@
-"""What one sees of federations: before they train, while they do, and when they have."""
+"""What the terminal shows of runs: progress bars, tables of results, tables of a partition."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -7,54 +7,67 @@ from statistics import fmean, mean, median
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as ProgressBars
 from rich.table import Table
 
+from fedadb.experiment.run import ActiveRun
+from fedadb.report import cells
 from fedadb.storage.records import Record
-from fedadb.experiment.run import Run
-from fedadb.report import formats
 
-# A terminal narrower than this shows a summary without these columns.
-NARROW, SPARED = 110, ("last 10", "rounds", "s/round", "kB down/up")
+# Columns of the results that a terminal of fewer characters does not show.
+NARROW, OPTIONAL_COLUMNS = 110, ("last 10", "rounds", "s/round", "kB down/up")
+
+MANY_RUNS = 5  # the bars of more runs would not fit on the screen
 
 
-def follow(
-    run: Run,
+def show_rounds(
+    run: ActiveRun,
     total: int,
-    progress: Progress,
+    bars: ProgressBars,
     title: str,
-    each: Callable[[Record], None] = lambda record: None,
-    together: "Together | None" = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    overall: "OverallProgress | None" = None,
 ) -> list[Record]:
-    """Show the run's rounds as they come after those done; the list of all of them.
+    """Train the run's remaining rounds and show each one: a live bar, or one line per round.
 
-    On a terminal it is a live bar, elsewhere a line a round. `each` sees every new one.
+    Args:
+        run: The run to train.
+        total: Its number of rounds.
+        bars: From `progress_bars`. Lines are printed if its console is not a terminal.
+        title: The run's name on the screen.
+        on_record: Called with the record of every new round.
+        overall: The progress of all runs, if this is one of several.
+
+    Returns:
+        The records of all rounds, earlier ones included.
     """
     done = list(run.done)
-    status = describe(done, total) if done else "starting"
-    task = progress.add_task(title, total=total, completed=len(done), status=status)
+    status = describe_rounds(done, total) if done else "starting"
+    task = bars.add_task(title, total=total, completed=len(done), status=status)
     for record in run.rounds:
         done.append(record)
-        status = describe(done, total)
-        progress.update(task, completed=len(done), status=status)
-        each(record)
-        if together:
-            together.add(record)
-        if not progress.console.is_terminal:
-            place = f"[{together.status}] " if together else ""
-            progress.console.print(
-                f"{place}{title}  round {len(done)}/{total}  {status}",
+        status = describe_rounds(done, total)
+        bars.update(task, completed=len(done), status=status)
+        on_record(record)
+        if overall:
+            overall.add_round(record)
+        if not bars.console.is_terminal:
+            position = f"[{overall.status}] " if overall else ""
+            bars.console.print(
+                f"{position}{title}  round {len(done)}/{total}  {status}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
-    if together and together.runs > 5:  # more would not fit on the screen
-        progress.remove_task(task)
+    if overall and overall.runs > MANY_RUNS:
+        bars.remove_task(task)
     return done
 
 
-def bar(console: Console) -> Progress:
-    return Progress(
+def progress_bars(console: Console) -> ProgressBars:
+    """One bar per run; nothing if the console is not a terminal."""
+    return ProgressBars(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -64,51 +77,53 @@ def bar(console: Console) -> Progress:
     )
 
 
-class Together:
-    """How far many runs are, on a bar of their own, and how long the rest will take."""
+class OverallProgress:
+    """A bar for the rounds of several runs together, with the time that the rest will take."""
 
-    def __init__(self, progress: Progress, runs: int, rounds: int) -> None:
-        self.progress, self.runs, self.rounds = progress, runs, rounds
-        self.ended = self.done = 0
+    def __init__(self, bars: ProgressBars, runs: int, rounds: int) -> None:
+        self.bars, self.runs, self.rounds = bars, runs, rounds
+        self.ended_runs = self.done = 0
         self.seconds: list[float] = []
-        self.task = progress.add_task("all runs", total=rounds, status=self.status)
+        self.task = bars.add_task("all runs", total=rounds, status=self.status)
 
     @property
     def status(self) -> str:
-        now = f"run {min(self.ended + 1, self.runs)} of {self.runs}"
+        current = f"run {min(self.ended_runs + 1, self.runs)} of {self.runs}"
         if not self.seconds:
-            return now
+            return current
         left = timedelta(seconds=round(fmean(self.seconds) * (self.rounds - self.done)))
-        return f"{now}, left {left}"
+        return f"{current}, left {left}"
 
-    def add(self, record: Record) -> None:
-        """A round was done."""
+    def add_round(self, record: Record) -> None:
+        """Count a round that was just trained."""
         self.seconds.append(record["seconds"])
         self.skip(1)
 
     def skip(self, rounds: int) -> None:
-        """Rounds that were done before."""
+        """Count rounds without their time."""
         self.done += rounds
-        self.progress.update(self.task, completed=self.done, status=self.status)
+        self.bars.update(self.task, completed=self.done, status=self.status)
 
-    def end(self, rounds: int) -> None:
-        """A run is over, and with it so many rounds, whether all were done or not."""
-        self.ended += 1
+    def end_run(self, rounds: int) -> None:
+        """Count a run as ended, and all rounds up to `rounds` as done even if it failed."""
+        self.ended_runs += 1
         self.skip(rounds - self.done)
 
 
-def describe(done: list[Record], total: int) -> str:
-    """How the last round went, and when the rest will be done at the recent pace."""
+def describe_rounds(done: list[Record], total: int) -> str:
+    """The last and the best accuracy, and the time that is left at the recent pace."""
     recent = [record["seconds"] for record in done[-10:]]
     left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
     best = max(record["accuracy"] for record in done)
     return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
 
 
-def shown(table: formats.Table, width: int) -> Iterator[Table]:
-    """A report's table on the terminal: one for each setting, with what fits."""
+def result_tables(table: cells.Table, width: int) -> Iterator[Table]:
+    """A report's table for the terminal: one table per setting, with the columns that fit."""
     narrow = width < NARROW
-    kept = [i for i, name in enumerate(table.header) if i and not (narrow and name in SPARED)]
+    kept = [
+        i for i, name in enumerate(table.header) if i and not (narrow and name in OPTIONAL_COLUMNS)
+    ]
     for setting in dict.fromkeys(row[0].text for row in table.rows):
         made = Table(box=box.SIMPLE, title=escape(setting), title_justify="left")
         for i in kept:
@@ -119,10 +134,15 @@ def shown(table: formats.Table, width: int) -> Iterator[Table]:
         yield made
 
 
-def holdings(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[Table, Table]:
-    """Who holds what: over the clients, and class by class."""
-    rows = [sum(held) for held in counts]
-    present = [sum(n > 0 for n in held) for held in counts]
+def partition_tables(
+    counts: Sequence[Sequence[int]], classes: Sequence[str]
+) -> tuple[Table, Table]:
+    """A partition in numbers: a table over the clients, and one with a row per class.
+
+    `counts` are n_{k,c}: the rows of each class at each client.
+    """
+    rows = [sum(of_client) for of_client in counts]
+    present = [sum(n > 0 for n in of_client) for of_client in counts]
     missing = [1 - n / len(classes) for n in present]
     clients = Table(f"{len(counts)} clients", "min", "median", "mean", "max", box=box.SIMPLE)
     for name, values, digits in (
@@ -134,6 +154,6 @@ def holdings(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[T
         clients.add_row(name, *(f"{number:.{digits}f}" for number in numbers))
     by_class = Table("class", "rows", "clients that hold it", box=box.SIMPLE)
     for c, name in enumerate(classes):
-        of_class = [held[c] for held in counts]
+        of_class = [of_client[c] for of_client in counts]
         by_class.add_row(escape(name), str(sum(of_class)), str(sum(n > 0 for n in of_class)))
     return clients, by_class

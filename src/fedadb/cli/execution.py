@@ -1,121 +1,132 @@
-"""Running experiments in sight of the user: one, or many that belong together."""
+"""Train experiments while the user watches: one, or several that belong together."""
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fedadb.cli.terminal import complain, out, tell, show_progress
+from fedadb.cli.terminal import console, show_error, show_message, show_progress
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as ProgressBars
 
+    from fedadb.cli.display import OverallProgress
     from fedadb.experiment.config import Experiment
-    from fedadb.cli.display import Together
 
 
 def train(
     e: "Experiment",
-    place: Path,
-    progress: "Progress",
+    directory: Path,
+    bars: "ProgressBars",
     tensorboard: bool = False,
-    together: "Together | None" = None,
+    overall: "OverallProgress | None" = None,
 ) -> None:
-    """Run the experiment in its directory, or go on with it."""
+    """Run the experiment in its directory, or resume it there."""
+    from fedadb.cli.display import show_rounds
+    from fedadb.cli.tensorboard import event_writer, require_tensorboard
     from fedadb.engine.process import cores
-    from fedadb.experiment.run import begin
-    from fedadb.cli.display import follow
-    from fedadb.cli.tensorboard import events, require
+    from fedadb.experiment.run import start_run
 
     title = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
-    elsewhere = e.engine.backend == "ray" and e.engine.address is not None
-    if workers != "auto" and workers > cores() and not elsewhere:
-        complain(f"engine.workers = {workers}, and there are {cores()} cores: they share them")
+    on_this_machine = e.engine.backend != "ray" or e.engine.address is None
+    if workers != "auto" and workers > cores() and on_this_machine:
+        show_error(f"engine.workers = {workers}: they share the {cores()} cores of this machine")
     if tensorboard:
-        require()
+        require_tensorboard()
     try:
-        with begin(e, place, show_progress) as begun:
-            if len(begun.done) == e.rounds:
-                tell(f"{title}: done earlier, in {place}")
-            with events(place, begun.done, tensorboard) as write:
-                follow(begun, e.rounds, progress, title, write, together)
+        with start_run(e, directory, show_progress) as run:
+            if len(run.done) == e.rounds:
+                show_message(f"{title}: finished earlier, in {directory}")
+            events = event_writer(directory, run.done) if tensorboard else nullcontext(_ignore)
+            with events as write:
+                show_rounds(run, e.rounds, bars, title, write, overall)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise Fault(f"{where}{error.strerror or error}; what is done so far is kept") from error
+        path = f"{error.filename}: " if error.filename else ""
+        raise Fault(f"{path}{error.strerror or error}; finished rounds are kept") from error
     except KeyboardInterrupt:
-        complain(f"stopped; the same command goes on from the last round in {place}")
+        show_error(f"stopped; the same command resumes after the last round in {directory}")
         raise typer.Exit(130) from None
 
 
-def train_all(
-    experiments: "Sequence[Experiment]",
-    place: Path,
-    report: Path,
-    title: str,
-    tensorboard: bool,
-    then: Callable[[list[Path]], None] = lambda done: None,
-) -> None:
-    """Run all of them in one directory, and report on them; one that fails stops no other.
+def _ignore(record: object) -> None:
+    pass
 
-    `then` is for what else is to be done with the runs that ended well.
+
+@dataclass
+class Outcome:
+    """Which of several runs finished, and why others failed."""
+
+    finished: list[Path] = field(default_factory=list)
+    failed: dict[str, list[str]] = field(default_factory=dict)  # names of runs by error message
+    only_bad_input: bool = True  # whether every failure is due to wrong input
+
+    def add_failure(self, name: str, message: str, bad_input: bool) -> None:
+        self.failed.setdefault(message, []).append(name)
+        self.only_bad_input &= bad_input
+
+    def show_failures(self) -> None:
+        """Show each error once, however many runs have it."""
+        for message, names in self.failed.items():
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            show_error(f"{names[0]}{others}: {message}")
+
+    def exit_if_failed(self) -> None:
+        """End the command with exit code 2 if all runs failed by wrong input, 1 if some failed."""
+        if not self.failed:
+            return
+        failed = sum(map(len, self.failed.values()))
+        total = failed + len(self.finished)
+        show_error(f"{failed} of {total} runs failed; the same command tries them again")
+        raise typer.Exit(2 if self.only_bad_input and not self.finished else 1)
+
+
+def train_all(experiments: "Sequence[Experiment]", out: Path, tensorboard: bool) -> Outcome:
+    """Run the experiments one after the other, each in its own directory in `out`.
+
+    A run that fails does not stop the others.
     """
+    from fedadb.cli.display import OverallProgress, progress_bars
     from fedadb.experiment.directory import run_name
     from fedadb.experiment.run import done_rounds
-    from fedadb.cli.display import Together, bar
 
-    if place.exists() and not place.is_dir():
-        raise BadInput(f"{place} is a file; --out must name a directory")
-    done: list[Path] = []
-    failed: dict[str, list[str]] = {}  # what went wrong, and in which runs
-    wrong = 0  # of them by what was asked for
-    with bar(out) as progress:
-        together = Together(progress, len(experiments), sum(e.rounds for e in experiments))
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file; --out must name a directory")
+    outcome = Outcome()
+    with progress_bars(console) as bars:
+        overall = OverallProgress(bars, len(experiments), sum(e.rounds for e in experiments))
         for e in experiments:
-            directory, before = place / run_name(e), together.done
+            directory, before = out / run_name(e), overall.done
             try:
-                together.skip(done_rounds(directory))
-                train(e, directory, progress, tensorboard, together)
-                done.append(directory)
+                overall.skip(done_rounds(directory))
+                train(e, directory, bars, tensorboard, overall)
+                outcome.finished.append(directory)
             except (BadInput, Fault) as error:
-                failed.setdefault(str(error), []).append(directory.name)
-                wrong += isinstance(error, BadInput)
+                outcome.add_failure(directory.name, str(error), isinstance(error, BadInput))
             except typer.Exit:
                 raise
             except Exception:  # a bug; the other runs may not have it
                 traceback.print_exc(file=sys.stderr)
-                failed.setdefault("a bug, as told above", []).append(directory.name)
-            together.end(before + e.rounds)
-    for message, names in failed.items():
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        complain(f"{names[0]}{others}: {message}")
-    if done:
-        show(done, title, report)
-        tell(f"Results: {place}")
-        then(done)
-    if failed:
-        runs = sum(map(len, failed.values()))
-        complain(f"{runs} of {len(experiments)} runs failed; the same command tries them again")
-        raise typer.Exit(2 if wrong == len(experiments) else 1)
+                outcome.add_failure(directory.name, "an unexpected error, shown above", False)
+            overall.end_run(before + e.rounds)
+    outcome.show_failures()
+    return outcome
 
 
-def show(directories: "Sequence[Path]", title: str, report: Path | None) -> None:
-    """What came of runs: a table here and, if it has a place, a report."""
-    from fedadb.cli.display import shown
-    from fedadb.report.groups import arrange  # late: it takes a while to load
-    from fedadb.report.runs import read
-    from fedadb.report.tables import summary
+def show_results(directories: Sequence[Path], methods: Sequence[str] | None = None) -> None:
+    """Print a table of what the runs achieved; `methods` orders its rows, as in `arrange`."""
+    from fedadb.cli.display import result_tables
+    from fedadb.report.comparison import arrange  # late: it takes a while to load
+    from fedadb.report.recorded_runs import read_recorded_run
+    from fedadb.report.tables import summary_table
 
-    board = arrange([read(directory) for directory in directories])
-    table = summary(board)
-    for part in shown(table, out.width):
-        out.print(part)
-    tell(" ".join(table.notes))
-    if report:
-        from fedadb.report.write import write_report
-
-        tell(f"Page: {write_report(board, title, report)}")
+    table = summary_table(arrange([read_recorded_run(path) for path in directories], methods))
+    for part in result_tables(table, console.width):
+        console.print(part)
+    show_message(" ".join(table.notes))

@@ -1,139 +1,200 @@
-"""The command that makes the paper's tables and figures."""
+"""The command `reproduce`: the paper's tables and figures."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedadb.analysis import NAMES
+from fedadb.analysis import ANALYSES
 from fedadb.cli.analyse import show_numbers
-from fedadb.cli.many import train_all
-from fedadb.cli.terminal import SETTINGS, TENSORBOARD, look_beside, out, tell, show_progress
+from fedadb.cli.execution import show_results, train_all
+from fedadb.cli.terminal import (
+    SettingsOption,
+    TensorBoardOption,
+    allow_imports_beside,
+    console,
+    show_message,
+    show_progress,
+)
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import ANALYSIS
 
 if TYPE_CHECKING:
+    from fedadb.cli.estimate import MeasuredCosts
     from fedadb.experiment.config import Experiment
 
-STUDIES = Path(__file__).parent.parent / "studies"
+STUDIES = {
+    path.stem: path for path in sorted((Path(__file__).parents[1] / "studies").glob("*.toml"))
+}
+"""The paper's studies: their files by name."""
+
+REPRODUCE_HELP = f"""Run the experiments behind a table or figure of the paper, and report on them.
+
+NAME is one of {", ".join(STUDIES)}; or the path of your own study in TOML. Finished runs are
+skipped. Studies that have runs in common share them if --out is the same.
+"""
 
 
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(
-            help="table1, convergence, ablation, beta, hessian, pacs, hyperparameters, cag, "
-            "trajectories, landscape, embedding, privacy, or the path of a study in TOML."
-        ),
+        typer.Argument(help="A study of the paper, or the path of your own in TOML."),
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE,…", help="A part of it: dataset=organamnist, seed=0."),
+        typer.Option(
+            metavar="KEY=VALUE,…",
+            help="Select a part, such as dataset=organamnist or seed=0,1. Can be given several "
+            "times.",
+        ),
     ] = None,
     scale: Annotated[
         float,
-        typer.Option(help="A share of the rounds, with lr_decay to match: 0.1 is a tenth."),
+        typer.Option(
+            help="Run a share of the rounds, such as 0.1, with lr_decay adjusted so that the "
+            "learning rate falls as far."
+        ),
     ] = 1.0,
-    settings: SETTINGS = None,
+    settings: SettingsOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, and how long it may take.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="List the runs and train nothing. The list shows how long they take, as far as "
+            "that was measured before.",
+        ),
     ] = False,
-    directory: Annotated[
-        Path | None, typer.Option("--out", help="Where results go; by default runs/NAME.")
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="As --dry-run, but first measure the missing times on this machine. They are "
+            "kept.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="A directory for the runs; by default runs/NAME.")
     ] = None,
-    tensorboard: TENSORBOARD = False,
+    tensorboard: TensorBoardOption = False,
 ) -> None:
-    """Run the experiments behind a table or figure of the paper, and report on them.
-
-    What is done is not done again, and runs that two studies share are shared if --out is the same.
-    """
+    """Run a study, report on its runs, and analyse them if the study asks for it."""
     from fedadb.experiment.study import read_study, select
-    from fedadb.report.groups import arrange
-    from fedadb.report.runs import read
-    from fedadb.report.write import write_report
 
     if not 0 < scale <= 1:
         raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")
-    path = find(name)
-    look_beside(path)
+    path = find_study(name)
+    allow_imports_beside(path)
     study = read_study(path, settings or [], scale)
     for analysis in study.analyses:
-        if analysis not in NAMES:
-            raise BadInput(f"{path}: analyse has {analysis!r}; there is {', '.join(NAMES)}")
+        if analysis not in ANALYSES:
+            known = ", ".join(ANALYSES)
+            raise BadInput(f"{path}: analyse has {analysis!r}; the analyses are {known}")
     experiments = select(study.experiments, only or [])
-    place = directory or Path("runs") / path.stem
-    if dry_run:
-        plan(experiments, place)
+    directory = out or Path("runs") / path.stem
+    if dry_run or measure:
+        list_runs(experiments, directory, measure)
         return
-    short = "" if scale == 1 else f", {scale:g} of the paper's rounds"
-    short += f", {' and '.join(only)}" if only else ""
-    report = place / ("report" if directory is None else f"report-{path.stem}")
-
-    title = f"{study.title}{short}"
-
-    def then(done: list[Path]) -> None:
+    title = study.title if scale == 1 else f"{study.title}, {scale:g} of the paper's rounds"
+    title += f", {' and '.join(only)}" if only else ""
+    # Several studies may share --out, so each has a report of its own there.
+    report = directory / ("report" if out is None else f"report-{path.stem}")
+    outcome = train_all(experiments, directory, tensorboard)
+    if outcome.finished:
+        show_results(outcome.finished)
+        show_message(f"Page: {write_page(outcome.finished, title, report)}\nResults: {directory}")
         if study.analyses:
-            look_into(done, study.analyses)
-            write_report(arrange([read(run) for run in done]), title, report)  # with them on it
+            analyse_runs(outcome.finished, study.analyses)
+            write_page(outcome.finished, title, report)  # now with the analyses on it
+    outcome.exit_if_failed()
 
-    train_all(experiments, place, report, title, tensorboard, then)
 
-
-def find(name: str) -> Path:
-    """The study of that name, or the file."""
+def find_study(name: str) -> Path:
+    """The file of a study: one of the paper's by its name, or the user's own by its path."""
     if name.endswith(".toml"):
         return Path(name)
-    files = sorted(STUDIES.glob("*.toml"))
-    known = {path.stem: path for path in files if "[[grid]]" in path.read_text(encoding="utf-8")}
-    if name not in known:
-        raise BadInput(f"reproduce {name}: is not known; there is {', '.join(known)}")
-    return known[name]
+    if name not in STUDIES:
+        raise BadInput(f"reproduce {name}: is not known; the studies are {', '.join(STUDIES)}")
+    return STUDIES[name]
 
 
-def look_into(runs: Sequence[Path], names: Sequence[str]) -> None:
-    """The analyses of a study, of the runs on each dataset side by side."""
-    from fedadb.analysis.subject import load
-    from fedadb.analysis.write import analyse
+def write_page(runs: Sequence[Path], title: str, out: Path) -> Path:
+    """Write a report on the runs, and return the path of its page."""
+    from fedadb.report.comparison import arrange
+    from fedadb.report.output import write_report
+    from fedadb.report.recorded_runs import read_recorded_run
 
-    subjects = [load(run, show_progress=show_progress) for run in runs]
-    for dataset in dict.fromkeys(subject.experiment.dataset for subject in subjects):
-        those = [subject for subject in subjects if subject.experiment.dataset == dataset]
-        place = those[0].directory / ANALYSIS  # where the page looks for it
-        show_numbers(analyse(those, names, place, tell))
-        tell(f"Figures and numbers: {place}")
+    return write_report(arrange([read_recorded_run(run) for run in runs]), title, out)
 
 
-def plan(experiments: "Sequence[Experiment]", place: Path) -> None:
-    """Show each run, how far it is, and how long the rest may take."""
+def analyse_runs(directories: Sequence[Path], names: Sequence[str]) -> None:
+    """Analyse the runs on each dataset side by side."""
+    from fedadb.analysis.inputs import Options
+    from fedadb.analysis.results import run_analyses
+    from fedadb.experiment.stored import read_run
+
+    runs = [read_run(directory, show_progress) for directory in directories]
+    for dataset in dict.fromkeys(run.experiment.dataset for run in runs):
+        same_data = [run for run in runs if run.experiment.dataset == dataset]
+        out = same_data[0].directory / ANALYSIS  # where the page looks for results
+        options = Options(progress=show_progress)
+        show_numbers(run_analyses(same_data, names, out, options, show_message))
+        show_message(f"Figures and numbers: {out}")
+
+
+def list_runs(experiments: "Sequence[Experiment]", directory: Path, measure: bool) -> None:
+    """Show each run, how many of its rounds are done, and how long the others take."""
     from rich import box
     from rich.table import Table
 
+    from fedadb.cli.estimate import MeasuredCosts
     from fedadb.experiment.directory import run_name
-    from fedadb.cli.estimate import Estimator
     from fedadb.experiment.run import done_rounds
 
-    table = Table("run", "rounds", "done", "about", box=box.SIMPLE)
-    estimator, total, lacking = Estimator(), 0.0, set()
-    with show_progress("measuring", len(experiments), "runs") as advance:
+    costs = MeasuredCosts()
+    times: list[float | str] = []
+    table = Table("run", "rounds", "done", "time", box=box.SIMPLE)
+    with show_progress("measuring" if measure else "listing", len(experiments), "runs") as advance:
         for e in experiments:
-            done = done_rounds(place / run_name(e))
-            left, about = e.rounds - done, "done"
-            if left:
-                seconds = estimator.seconds(e)
-                total += (seconds or 0) * left
-                about = "no data" if seconds is None else _time(seconds * left)
-                lacking |= {e.dataset} if seconds is None else set()
-            table.add_row(run_name(e), str(e.rounds), str(done), about)
+            done = done_rounds(directory / run_name(e))
+            times.append(time_left(e, done, costs, measure))
+            table.add_row(run_name(e), str(e.rounds), str(done), _duration(times[-1]))
             advance(1)
-    out.print(table)
-    about = f"about {_time(total)} on this machine" if total else "nothing left that can run"
-    tell(f"Runs: {len(experiments)}, {about}, in {place}")
-    for dataset in sorted(lacking):
-        tell(f"{dataset} is not here and not counted: `fedadb data fetch {dataset}`")
+    console.print(table)
+    seconds, unknown = [t for t in times if isinstance(t, float)], times.count("unknown")
+    about = "nothing left that can run"
+    if seconds:
+        about = f"about {_duration(sum(seconds))} on this machine"
+        about += f", without {unknown} of unknown time" if unknown else ""
+    elif unknown:
+        about = "of unknown time"
+    show_message(f"Runs: {len(experiments)}, {about}, in {directory}")
+    if unknown:
+        show_message("--measure measures how long a round takes")
+    absent = {e.dataset for e, t in zip(experiments, times, strict=True) if t == "no data"}
+    for dataset in sorted(absent):
+        show_message(f"{dataset} is not on this machine: `fedadb data fetch {dataset}`")
 
 
-def _time(seconds: float) -> str:
-    days = seconds / 86_400
-    return f"{days:.1f} days" if days >= 1 else str(timedelta(seconds=round(seconds)))
+def time_left(
+    e: "Experiment", done: int, costs: "MeasuredCosts", measure: bool
+) -> float | Literal["done", "no data", "unknown"]:
+    """The seconds that the rounds after `done` take, or why there is no estimate."""
+    from fedadb import datasets
+
+    if done == e.rounds:
+        return "done"
+    if not datasets.present(e.dataset):
+        return "no data"
+    if measure and not costs.known(e):
+        costs.measure(e)
+    return costs.round_seconds(e) * (e.rounds - done) if costs.known(e) else "unknown"
+
+
+def _duration(time: float | str) -> str:
+    """Seconds as days or hours, minutes and seconds; a word as it is."""
+    if isinstance(time, str):
+        return time
+    days = time / 86_400
+    return f"{days:.1f} days" if days >= 1 else str(timedelta(seconds=round(time)))

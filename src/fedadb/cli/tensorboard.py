@@ -1,4 +1,4 @@
-"""Records as TensorBoard's event files, for those who watch with it."""
+"""Records as TensorBoard's event files."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -9,33 +9,28 @@ from fedadb.core.errors import BadInput
 from fedadb.storage.records import Record
 
 
-def require() -> None:
-    """Tell now, and not after the first round, if it is not installed."""
+def require_tensorboard() -> None:
+    """Raise BadInput if TensorBoard is not installed, before any round is trained."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
-        raise BadInput("--tensorboard: needs `pip install tensorboard`") from error
+        raise BadInput("--tensorboard needs `pip install tensorboard`") from error
 
 
 @contextmanager
-def events(
-    directory: Path, done: Sequence[Record], wanted: bool
-) -> Iterator[Callable[[Record], None]]:
-    """What writes a record to `tensorboard/` in the run's directory; nothing unless wanted.
+def event_writer(directory: Path, done: Sequence[Record]) -> Iterator[Callable[[Record], None]]:
+    """A function that writes a record to `tensorboard/` in the run's directory.
 
-    The rounds done are written anew: there may have been no one to write some of them before.
+    The rounds in `done` are written first, because earlier processes may not have written them.
     """
-    if not wanted:
-        yield lambda record: None
-        return
     from torch.utils.tensorboard import SummaryWriter
 
-    place = directory / "tensorboard"
-    shutil.rmtree(place, ignore_errors=True)
-    writer = SummaryWriter(str(place))
+    events = directory / "tensorboard"
+    shutil.rmtree(events, ignore_errors=True)
+    writer = SummaryWriter(str(events))
 
     def write(record: Record) -> None:
-        for name, value in curves(record):
+        for name, value in scalars(record):
             writer.add_scalar(name, value, record["round"])
         writer.flush()
 
@@ -47,12 +42,12 @@ def events(
         writer.close()
 
 
-def curves(record: Record) -> Iterator[tuple[str, float]]:
-    """The numbers of a record; those in lists, such as a class's accuracy, one by one."""
+def scalars(record: Record) -> Iterator[tuple[str, float]]:
+    """The numbers of a record by name; each element of a list has a name of its own."""
     for key, value in record.items():
         if key in ("round", "clients"):
             continue
         if isinstance(value, list):
             yield from ((f"{key}/{i}", v) for i, v in enumerate(value) if v is not None)
-        elif value is not None:
+        elif isinstance(value, (int, float)):
             yield key, value

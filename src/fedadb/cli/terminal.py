@@ -1,4 +1,4 @@
-"""What the commands share: where they print, and how they read an experiment."""
+"""What all commands share: output, progress bars, and the options that describe an experiment."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,56 +18,61 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-out = Console()
+console = Console()
 
-FILE = Annotated[
-    Path | None, typer.Argument(help="An experiment in TOML; without one, the digits.")
+ExperimentArgument = Annotated[
+    Path | None, typer.Argument(help="An experiment in TOML; by default FedADB on digits.")
 ]
-SETTINGS = Annotated[
+SettingsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, such as local.lr=0.05. Can be given several times.",
+    ),
 ]
-
-TENSORBOARD = Annotated[
+TensorBoardOption = Annotated[
     bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
 ]
 
 
-def given(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
-    """The experiment's table from its file and the command line."""
+def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
+    """The experiment's table: the file's settings, with those of the command line over them."""
     from fedadb.experiment import config
 
-    look_beside(file)
+    allow_imports_beside(file)
     table = config.load_toml(file) if file else {}
     for assignment in settings or []:
         table = config.override(table, assignment)
     return table
 
 
-def look_beside(file: Path | None) -> None:
-    """Let `module:Class` be found beside the experiment's file, or here without one."""
+def allow_imports_beside(file: Path | None) -> None:
+    """Let `module:Class` be imported from the file's directory; None: from the current one."""
     sys.path.insert(0, str(file.parent if file else Path.cwd()))
 
 
 @contextmanager
 def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A bar, on a terminal; it goes away when the work is done."""
+    """Show a bar on a terminal while the work lasts; elsewhere, nothing."""
     done: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), done)
     with Progress(
         *columns,
         TimeRemainingColumn(),
-        console=out,
-        disable=not out.is_terminal,
+        console=console,
+        disable=not console.is_terminal,
         transient=True,
     ) as progress:
         task = progress.add_task(what, total=total)
         yield lambda advance: progress.advance(task, advance)
 
 
-def tell(message: str) -> None:
-    out.print(message, highlight=False, markup=False, soft_wrap=True)
+def show_message(message: str) -> None:
+    """Print to stdout, without wrapping lines."""
+    console.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
-def complain(message: str) -> None:
+def show_error(message: str) -> None:
+    """Print to stderr, with the command's name."""
     print(f"fedadb: {message}", file=sys.stderr)

@@ -1,65 +1,110 @@
-"""The commands that train: one federation, or several on the same experiment."""
+"""The commands `run` and `compare`: train one federation, or several on the same experiment."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedadb.cli.many import show, train, train_all
-from fedadb.cli.terminal import FILE, SETTINGS, TENSORBOARD, given, out, tell
+from fedadb.cli.execution import show_results, train, train_all
+from fedadb.cli.terminal import (
+    ExperimentArgument,
+    SettingsOption,
+    TensorBoardOption,
+    console,
+    experiment_table,
+    show_error,
+    show_message,
+)
 from fedadb.core.errors import BadInput
 
 
 def run(
-    experiment: FILE = None,
-    settings: SETTINGS = None,
-    directory: Annotated[
+    experiment: ExperimentArgument = None,
+    settings: SettingsOption = None,
+    out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where results go; by default below runs/, named by the run."),
+        typer.Option(help="The run's directory; by default runs/NAME, named by the experiment."),
     ] = None,
-    tensorboard: TENSORBOARD = False,
+    tensorboard: TensorBoardOption = False,
 ) -> None:
-    """Train one federation. An interrupted run goes on where it stopped.
+    """Train one federation.
 
-    EXPERIMENT is a file in TOML; without one, it is FedADB on digits.
+    EXPERIMENT is a TOML file; without one, the command trains FedADB on digits. An interrupted run
+    resumes after its last finished round.
     """
+    from fedadb.cli.display import progress_bars
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.directory import default_directory
-    from fedadb.cli.display import bar
 
-    e = Experiment.read(given(experiment, settings))
-    place = directory or default_directory(e)
-    with bar(out) as progress:
-        train(e, place, progress, tensorboard)
-    show([place], "", report=None)
-    tell(f"Results: {place}")
+    e = Experiment.read(experiment_table(experiment, settings))
+    directory = out or default_directory(e)
+    with progress_bars(console) as bars:
+        train(e, directory, bars, tensorboard)
+    show_results([directory])
+    show_message(f"Results: {directory}")
 
 
 def compare(
-    experiment: FILE = None,
+    experiment: ExperimentArgument = None,
     algorithms: Annotated[
-        str, typer.Option(help="Names with commas between them.")
+        str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
     ] = "fedavg,fedadb",
-    seeds: Annotated[str, typer.Option(help="Numbers with commas between them.")] = "0",
-    settings: SETTINGS = None,
-    directory: Annotated[
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
+    settings: SettingsOption = None,
+    out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where results go; by default below runs/, named by the data."),
+        typer.Option(help="A directory for the runs; by default runs/compare-DATASET."),
     ] = None,
-    tensorboard: TENSORBOARD = False,
+    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Train several algorithms on the same experiment, and report on them together.
 
-    EXPERIMENT is a file in TOML; without one, it is digits. What is done is not done again.
+    EXPERIMENT is a TOML file; without one, the command compares on digits. Finished runs are
+    skipped. The report covers all runs in the directory, with the algorithms of this command first.
     """
-    from fedadb.experiment.study import compare
+    from fedadb.experiment import study
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
-        raise BadInput(f"--seeds {seeds!r}: must be whole numbers, as in 0,1,2") from None
+        raise BadInput(f"--seeds {seeds!r}: must be whole numbers, such as 0,1,2") from None
     names = [name.strip() for name in algorithms.split(",")]
-    experiments = grid(given(experiment, settings), names, numbers)
-    dataset = experiments[0].dataset.rpartition("/")[2]
-    place = directory or Path("runs") / f"compare-{dataset}"
-    train_all(experiments, place, place / "report", f"{dataset}: {', '.join(names)}", tensorboard)
+    experiments = study.compare(experiment_table(experiment, settings), names, numbers)
+    directory = out or Path("runs") / f"compare-{experiments[0].dataset.rpartition('/')[2]}"
+    outcome = train_all(experiments, directory, tensorboard)
+    if outcome.finished:
+        show_results(outcome.finished, names)
+        page = report_comparison(outcome.finished, names, directory)
+        show_message(f"Page: {page}\nResults: {directory}")
+    outcome.exit_if_failed()
+
+
+def report_comparison(compared: Sequence[Path], methods: Sequence[str], directory: Path) -> Path:
+    """Report on all runs in the directory, so that a smaller comparison keeps what a larger shows.
+
+    Args:
+        compared: The runs of this comparison.
+        methods: Their algorithms, which come first in the report, in this order.
+        directory: The directory that contains the compared runs and maybe others.
+
+    Returns:
+        The path of the report's page.
+    """
+    from fedadb.report.comparison import arrange
+    from fedadb.report.output import write_report
+    from fedadb.report.recorded_runs import collect_runs, read_recorded_run
+
+    runs = [read_recorded_run(path) for path in compared]
+    collected = collect_runs([directory])
+    for error in collected.errors:
+        show_error(error)
+    # An earlier version of one's own algorithm has the same settings in another directory.
+    current = [(run.seed, run.settings) for run in runs]
+    runs += [run for run in collected.runs if (run.seed, run.settings) not in current]
+    comparison = arrange(runs, methods)
+    datasets, names = (
+        ", ".join(dict.fromkeys(label.partition(", ")[0] for label in labels))
+        for labels in (comparison.settings, comparison.methods)
+    )
+    return write_report(comparison, f"{datasets}: {names}", directory / "report")

@@ -71,8 +71,9 @@ class TestSet:
         y = self.examples.y[part]
         logits = self.f(w, self.transform.normalise(self.examples.x[part])).logits
         loss = float(F.cross_entropy(logits, y, reduction="sum"))
-        correct = self.cells[part][logits.argmax(1) == y]
-        return loss, torch.bincount(correct.cpu(), minlength=len(self.counts)).tolist()
+        correct = torch.zeros(len(self.counts), dtype=torch.int64, device=y.device)
+        correct.index_add_(0, self.cells[part], (logits.argmax(1) == y).long())
+        return loss, correct.tolist()
 
     def scores(self, batches: Iterable[tuple[float, Sequence[int]]]) -> Scores:
         """The scores that follow from the results of all batches, summed in their order."""
