@@ -1,4 +1,4 @@
-"""Runs made up for tests of the report: directories as a run leaves them, without running."""
+"""Run directories with chosen accuracies, written without training."""
 
 import json
 from collections.abc import Sequence
@@ -13,18 +13,19 @@ from fedadb.experiment.directory import run_name
 
 
 def make_run(
-    place: Path,
+    parent: Path,
     accuracy: Sequence[float],
     class_accuracy: Sequence[Sequence[float | None]] | None = None,
+    classes: int = 2,
     **table: Any,
 ) -> Path:
-    """A run below the place with these accuracies."""
+    """Write a run below `parent`; without class accuracies, all classes have the run's."""
     e = Experiment.read({"rounds": len(accuracy), **table})
-    directory = place / run_name(e)
+    directory = parent / run_name(e)
     directory.mkdir(parents=True)
     (directory / "experiment.toml").write_text(tomli_w.dumps(e.table()))
-    by_class = class_accuracy or [[a, a] for a in accuracy]
-    lines = [
+    by_class = class_accuracy or [[a] * classes for a in accuracy]
+    records = [
         {
             "round": t,
             "accuracy": a,
@@ -36,10 +37,30 @@ def make_run(
             **({"tau": 1 - 1 / t, "beta": t / 10} if isinstance(e.algorithm, FedADB) else {}),
         }
         for t, (a, c) in enumerate(zip(accuracy, by_class, strict=True), start=1)
-    ]  # fmt: skip
-    (directory / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    classes = [f"class <{c}>" for c in range(len(by_class[0]))]
-    counts = [[3 * k + c for c in range(len(classes))] for k in range(4)]
-    (directory / "partition.json").write_text(json.dumps({"classes": classes, "counts": counts}))
+    ]
+    write_records(directory, records)
+    names = [f"class <{c}>" for c in range(len(by_class[0]))]
+    counts = [[3 * k + c for c in range(len(names))] for k in range(4)]
+    (directory / "partition.json").write_text(json.dumps({"classes": names, "counts": counts}))
     (directory / "environment.json").write_text(json.dumps({"versions": {"fedadb": "0"}}))
     return directory
+
+
+def read_records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def write_records(run: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Replace the run's records."""
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (run / "rounds.jsonl").write_text(lines)
+
+
+def add_to_records(run: Path, **values: Any) -> None:
+    """Add the same values to every record of the run."""
+    write_records(run, [record | values for record in read_records(run)])
+
+
+def keep_rounds(run: Path, rounds: int) -> None:
+    """Delete the later records, as if the run were still going on."""
+    write_records(run, read_records(run)[:rounds])

@@ -1,55 +1,62 @@
-"""A report from end to end: what is written, what it weighs, and that it is whole."""
+"""A report from end to end: its files, and the page's data."""
 
 import json
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from fedadb.core.errors import BadInput
-from fedadb.report.groups import arrange
-from fedadb.report.pagedata import page_data, thin
-from fedadb.report.runs import read_all
-from fedadb.report.statistics import ewma
-from fedadb.report.watch import Watched, serve
-from fedadb.report.write import write_report
-from tests.report.made import make_run
+from fedadb.core.errors import Fault
+from fedadb.report.comparison import arrange
+from fedadb.report.metrics import ewma
+from fedadb.report.output import write_report
+from fedadb.report.page_data import page_data, thin
+from fedadb.report.recorded_runs import collect_runs
+from tests.report.synthetic_runs import add_to_records, keep_rounds, make_run
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    place = tmp_path / "runs"
+    """Two methods and seeds; the anchors of one round of FedADB."""
+    parent = tmp_path / "runs"
     for seed in (0, 1):
         for name, top in (("fedavg", 0.5), ("fedadb", 0.8)):
-            make_run(place, [0.1, top, top - 0.05 * seed], algorithm=name, seed=seed)
-    anchored = next(place.glob("digits-fedadb-seed0-*"))
+            make_run(parent, [0.1, top, top - 0.05 * seed], algorithm=name, seed=seed)
     anchors: dict[str, np.ndarray] = {
+        "w/body": np.zeros(3, np.float32),
         "anchors/x": np.linspace(-1, 1, 2 * 28 * 28, dtype=np.float32).reshape(2, 1, 28, 28),
         "anchors/c": np.arange(2),
         "anchors/confidence": np.array([0.9, 1.0], np.float32),
+        "tau": np.array(0.95, np.float32),
+        "low": np.array([-1.0], np.float32),
+        "high": np.array([1.0], np.float32),
     }
-    about = {"fedadb": json.dumps({"low": "[-1.0]", "high": "[1.0]"})}
-    save_file(anchors, anchored / "sent-0003.safetensors", about)
-    return place
+    save_file(anchors, next(parent.glob("digits-fedadb-seed0-*")) / "kept-0003.safetensors")
+    return parent
+
+
+def write(directory: Path, title: str, out: Path) -> Path:
+    return write_report(arrange(collect_runs([directory]).runs), title, out)
+
+
+def data_of(directory: Path) -> dict[str, Any]:
+    return page_data(arrange(collect_runs([directory]).runs), "a title")
 
 
 def embedded(page: str) -> dict[str, object]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert found
-    data: dict[str, object] = json.loads(found[1])
+    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert match
+    data: dict[str, object] = json.loads(match[1])
     return data
 
 
-def test_everything_is_written(runs: Path, tmp_path: Path) -> None:
+def test_every_table_and_figure_is_written(runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
-    page = write_report(arrange(read_all([runs])[0]), "A title", out)
+    page = write(runs, "A title", out)
     tables = {
         f"{t}.{e}" for t in ("accuracy", "summary", "convergence") for e in ("md", "tex", "csv")
     }
@@ -63,9 +70,9 @@ def test_everything_is_written(runs: Path, tmp_path: Path) -> None:
     assert embedded(page.read_text())["title"] == "A title"
 
 
-def test_the_page_names_no_other_place(runs: Path, tmp_path: Path) -> None:
-    """Everything is inside: no script, style, font or picture is asked for elsewhere."""
-    page = write_report(arrange(read_all([runs])[0]), "", tmp_path / "report").read_text()
+def test_the_page_contains_everything_it_needs(runs: Path, tmp_path: Path) -> None:
+    """No script, style, font or picture is loaded from elsewhere."""
+    page = write(runs, "", tmp_path / "report").read_text()
     assert not re.findall(
         r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?!data:)[^\"'> ]", page
     )
@@ -73,18 +80,25 @@ def test_the_page_names_no_other_place(runs: Path, tmp_path: Path) -> None:
     assert "class <0>" in str(embedded(page)["runs"])
 
 
-def test_no_name_can_break_the_page(tmp_path: Path) -> None:
-    make_run(tmp_path, [0.5])
-    title = "<!--<script>alert(1)</script>"
-    page = write_report(arrange(read_all([tmp_path])[0]), title, tmp_path / "report").read_text()
+@pytest.mark.parametrize(
+    "name", ["<!--<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "{{ 7*7 }}"]
+)
+def test_no_name_is_read_as_markup(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path, [0.5])
+    partition = {"classes": [name, name], "counts": [[1, 2]]}
+    (run / "partition.json").write_text(json.dumps(partition))
+    page = write(tmp_path, name, tmp_path / "report").read_text()
     assert "<!--<script>" not in page.partition('id="data"')[2].partition("</script>")[0]
-    assert embedded(page)["title"] == title
+    assert name not in page or "<" not in name
+    data = embedded(page)
+    assert data["title"] == name
+    assert f"'classes': ['{name}', '{name}']" in str(data["runs"])
 
 
-def test_a_report_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+def test_a_report_leaves_no_files_of_an_earlier_one(tmp_path: Path) -> None:
     for lr in (0.1, 0.2):
         make_run(tmp_path / "runs", [0.5], local={"lr": lr})
-    runs, out = read_all([tmp_path / "runs"])[0], tmp_path / "report"
+    runs, out = collect_runs([tmp_path / "runs"]).runs, tmp_path / "report"
     write_report(arrange(runs), "", out)
     assert (out / "sweep-local.lr.png").exists()
     write_report(arrange(runs[:1]), "", out)
@@ -92,24 +106,22 @@ def test_a_report_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
     assert not (out / "heatmap-1.png").exists()
 
 
-def test_rounds_are_left_out_alike_in_runs_of_a_setting(tmp_path: Path) -> None:
-    """Smoothed before, and so that the same place is the same round."""
+def test_the_same_rounds_are_left_out_of_all_runs_of_a_setting(tmp_path: Path) -> None:
+    """Curves are smoothed before, and a position is the same round in all of them."""
     make_run(tmp_path, [t / 2000 for t in range(1200)])
-    short = make_run(tmp_path, [t / 2000 for t in range(1200)], seed=1)
-    lines = (short / "rounds.jsonl").read_text().splitlines(keepends=True)
-    (short / "rounds.jsonl").write_text("".join(lines[:700]))
-    one, other = page_data(arrange(read_all([tmp_path])[0]), "")["runs"]
+    keep_rounds(make_run(tmp_path, [t / 2000 for t in range(1200)], seed=1), 700)
+    one, other = data_of(tmp_path)["runs"]
     assert len(one["t"]) == 500
     assert other["t"] == one["t"][: len(other["t"])]
     assert other["class_t"] == one["class_t"][: len(other["class_t"])]
-    whole = ewma([t / 2000 for t in range(1200)])
+    whole = ewma([t / 20 for t in range(1200)])  # in per cent
     assert one["smooth accuracy"][250] == pytest.approx(whole[one["t"][250] - 1], rel=1e-3)
 
 
 def test_page_data_of_a_run(runs: Path) -> None:
-    data = page_data(arrange(read_all([runs])[0]), "t")
+    data = data_of(runs)
     run = next(r for r in data["runs"] if r["method"] == "FedADB" and r["seed"] == 0)
-    assert run["accuracy"] == [0.1, 0.8, 0.8]
+    assert run["accuracy"] == [10, 80, 80]
     assert run["class_accuracy"] == [[100, 100], [800, 800], [800, 800]]
     assert run["measured"] == {"tau": [0, 0.5, 0.6667], "beta": [0.1, 0.2, 0.3]}
     assert run["partition"]["counts"][3] == [9, 10]
@@ -118,46 +130,38 @@ def test_page_data_of_a_run(runs: Path) -> None:
     assert run["anchors"][0]["pictures"][0]["image"].startswith("data:image/png;base64,")
 
 
+def test_measurements_come_before_costs_whichever_run_is_first(runs: Path) -> None:
+    for run in runs.iterdir():
+        add_to_records(run, bytes_down=9, bytes_up=9, cag_seconds=1.0, in_local=0.25)
+    data = data_of(runs)
+    assert data["runs"][0]["method"] == "FedAvg"
+    keys = [quantity["key"] for quantity in data["quantities"]]
+    assert sorted(keys[:3]) == ["beta", "in_local", "tau"]
+    assert keys[3:] == ["bytes_down", "bytes_up", "cag_seconds"]
+    assert {"key": "in_local", "label": "in_local (%)"} in data["quantities"]
+    assert data["runs"][0]["measured"]["in_local"] == [25, 25, 25]
+
+
+def test_the_page_sorts_by_numbers_and_gets_its_quantiles(runs: Path) -> None:
+    data = data_of(runs)
+    best = data["tables"]["summary"]["header"].index("best 5")
+    cell = data["tables"]["summary"]["rows"][0][best]
+    assert cell["number"] == pytest.approx(100 * (1.1 / 3 + 1.05 / 3) / 2)
+    assert cell["text"].startswith(f"{cell['number']:.2f} ± ")
+    assert data["t_quantiles"] == {2: pytest.approx(12.7062, abs=1e-4)}
+
+
+def test_a_kept_broadcast_without_anchors_is_not_shown(runs: Path) -> None:
+    """Another algorithm may keep other things."""
+    other = next(runs.glob("digits-fedavg-seed0-*")) / "kept-0001.safetensors"
+    save_file({"momentum": np.zeros(3, np.float32)}, other)
+    assert [len(run["anchors"]) for run in data_of(runs)["runs"]].count(0) == 3
+    other.write_bytes(b"damaged")
+    with pytest.raises(Fault, match=r"kept-0001\.safetensors is damaged"):
+        data_of(runs)
+
+
 def test_long_curves_are_thinned_with_both_ends() -> None:
     assert thin(5, 10) == [0, 1, 2, 3, 4]
     assert thin(1000, 5) == [0, 250, 500, 749, 999]
     assert len(thin(100_000, 500)) == 500
-
-
-@pytest.fixture
-def address(runs: Path) -> Iterator[str]:
-    with serve(Watched([runs], "live"), 0) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-def test_watching_shows_rounds_as_they_are_done(runs: Path, address: str) -> None:
-    def fetch(path: str, version: str = "") -> tuple[str, str]:
-        request = urllib.request.Request(address + path, headers={"If-None-Match": version})
-        with urllib.request.urlopen(request) as answer:
-            return answer.read().decode(), answer.headers.get("ETag", "")
-
-    page, _ = fetch("/")
-    assert "<body data-live>" in page
-    data, version = fetch("/data.json")
-    assert len(json.loads(data)["runs"][0]["t"]) == 3
-    with pytest.raises(urllib.error.HTTPError, match="304"):
-        fetch("/data.json", version)
-    run = next(runs.glob("digits-fedavg-seed0-*")) / "rounds.jsonl"
-    last = json.loads(run.read_text().splitlines()[-1])
-    with run.open("a") as file:
-        file.write(json.dumps({**last, "round": 4}) + "\n")
-    data, _ = fetch("/data.json", version)
-    assert max(len(r["t"]) for r in json.loads(data)["runs"]) == 4
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        fetch("/etc/passwd")
-    elsewhere = urllib.request.Request(address, headers={"Host": "example.org"})
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(elsewhere)
-
-
-def test_a_port_that_is_taken_is_told(runs: Path, address: str) -> None:
-    port = int(address.rpartition(":")[2])
-    with pytest.raises(BadInput, match=f"--port {port}: Address already in use"):
-        serve(Watched([runs], ""), port)

@@ -1,4 +1,4 @@
-"""The paper's tables as we have them add up to what the paper says of them."""
+"""The paper's numbers: they add up to what its text says, and belong to the right runs."""
 
 from pathlib import Path
 from statistics import fmean
@@ -6,16 +6,19 @@ from statistics import fmean
 import pytest
 
 from fedadb.algorithms import ALGORITHMS
+from fedadb.cli.reproduce import STUDIES
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.study import read_study
 from fedadb.report import paper
-from fedadb.report.runs import Run
+from fedadb.report.cells import PublishedRounds, Score
+from fedadb.report.recorded_runs import RecordedRun
 
 TABLE = paper.table("table1")
 METHODS = list(dict.fromkeys(row["algorithm"] for row in TABLE))
 
 
-def run(**table: object) -> Run:
-    return Run(Path(), Experiment.read(table).table(), [])
+def run(**table: object) -> RecordedRun:
+    return RecordedRun(Path(), Experiment.read(table).table(), [])
 
 
 @pytest.mark.parametrize("scenario", ["cross-device", "cross-silo"])
@@ -31,7 +34,7 @@ def test_averages_of_table_1(scenario: str, method: str) -> None:
         )
 
 
-def test_gains_that_the_paper_tells_of() -> None:
+def test_gains_in_the_paper_s_text() -> None:
     def averages(scenario: str) -> list[float]:
         rows = [r for r in TABLE if (r["scenario"], r["dataset"]) == (scenario, "average")]
         return [float(r["accuracy"]) for r in rows]
@@ -84,19 +87,41 @@ def test_gains_of_the_ablation() -> None:
             assert accuracy[*parts, alpha] - without == pytest.approx(gain, abs=0.001)
 
 
-def test_settings_are_the_package_s_own() -> None:
-    """What stands beside the paper's numbers is what one gets without asking for anything else."""
+def test_the_paper_s_settings_are_the_package_s_defaults() -> None:
+    """A run with default settings has a number in the paper, except for values per dataset."""
     known = paper.settings()
     for dataset in known["rounds"]:
+        own = known["dataset"].get(dataset, {}).get("algorithm", {})
         for method in known["algorithm"]:
-            assert paper.deviations(run(dataset=dataset, algorithm=method)) == {}, (dataset, method)
+            algorithm = {"name": method, **own.get(method, {})}
+            assert paper.changed_settings(run(dataset=dataset, algorithm=algorithm)) == {}
     assert known["algorithm"].keys() == ALGORITHMS.keys() - {"fedprox"}
 
 
-def test_what_the_paper_has_for_a_run() -> None:
+def test_a_method_may_have_a_value_of_its_own_on_a_dataset() -> None:
+    """FedDecorr's λ is 0.05 on CIFAR-100 and 0.1 elsewhere."""
+    for dataset, lam, other in (("cifar100", 0.05, 0.1), ("cifar10", 0.1, 0.05)):
+        right, wrong = (
+            run(dataset=dataset, algorithm={"name": "feddecorr", "lam": value})
+            for value in (lam, other)
+        )
+        assert paper.published(right) is not None
+        assert paper.changed_settings(wrong) == {"algorithm.lam": other}
+        assert paper.published(wrong) is None
+        assert paper.settings_for(dataset, "feddecorr")["algorithm.lam"] == lam
+
+
+def test_every_run_of_table_1_has_a_published_accuracy() -> None:
+    study = read_study(STUDIES["table1"], [], scale=1)
+    assert len(study.experiments) == 660
+    for e in study.experiments:
+        assert paper.published(RecordedRun(Path(), e.table(), [])), e.table()
+
+
+def test_the_published_accuracy_of_a_run() -> None:
     def accuracy(**table: object) -> float | None:
-        found = paper.published(run(**table))
-        return None if found is None else found.mean
+        score = paper.published(run(**table))
+        return None if score is None else score.mean
 
     silo = {"scenario": "cross-silo"}
     assert accuracy(dataset="organamnist", algorithm="fedavg") == 26.68
@@ -111,7 +136,7 @@ def test_what_the_paper_has_for_a_run() -> None:
     assert accuracy(dataset="organamnist", algorithm={"name": "fedadb", "steps": 10}) is None
     for setting in (
         {"federation": {"partition": {"min_rows": 1}}},
-        {"federation": {"sampling": "lineage"}},
+        {"federation": {"sampling": "reference"}},
         {"engine": {"cohort": "stacked"}},
     ):
         assert accuracy(dataset="organamnist", algorithm="fedavg", **setting) is None
@@ -119,16 +144,16 @@ def test_what_the_paper_has_for_a_run() -> None:
     assert accuracy(dataset="pacs", algorithm="fedadb", federation=few) is None
 
 
-def test_averages_that_the_paper_has() -> None:
-    found = paper.average(run(dataset="svhn", algorithm="fedavg"))
-    assert found == (49.87, 1.97)
+def test_the_published_average_of_a_method() -> None:
+    assert paper.average(run(dataset="svhn", algorithm="fedavg")) == Score(49.87, 1.97)
 
 
-def test_rounds_that_the_paper_has_for_a_run() -> None:
-    found = paper.rounds_to_targets(run(dataset="svhn", algorithm="fedavg"))
-    assert [(r["target"], r["rounds"]) for r in found] == [
-        ("42", "274"),
-        ("61", "330"),
-        ("80", "478"),
-    ]
-    assert paper.rounds_to_targets(run(dataset="svhn", rounds=10)) == []
+def test_the_published_rounds_to_targets() -> None:
+    assert paper.rounds_to_targets(run(dataset="svhn", algorithm="fedavg")) == {
+        0.45: PublishedRounds(274, 42),
+        0.65: PublishedRounds(330, 61),
+        0.85: PublishedRounds(478, 80),
+    }
+    missed = paper.rounds_to_targets(run(dataset="svhn", algorithm="fedexp"))
+    assert missed[0.85] == PublishedRounds(None, 80)
+    assert paper.rounds_to_targets(run(dataset="svhn", rounds=10)) == {}

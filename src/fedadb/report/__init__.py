@@ -1,1 +1,1 @@
-"""From records to tables and pictures. Reads rounds.jsonl alone, and imports no torch."""
+"""Tables, figures and a web page of recorded runs. Reads run directories; imports no torch."""

@@ -1,152 +1,115 @@
-"""Runs side by side: a row a method, a column a setting, and in each place the seeds."""
+"""Recorded runs side by side: methods as rows, settings as columns, seeds together."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from fedadb.core.errors import BadInput
-from fedadb.experiment.presets import scenario
-from fedadb.report.runs import Run
-
-METHODS = {
-    name.lower(): name
-    for name in ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD",
-                 "FedDecorr", "FedACG", "FedSOL", "FedADB", "FedProx")
-}  # fmt: skip
-DATASETS = {
-    "svhn": "SVHN", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
-    "organamnist": "OrganAMNIST", "pathmnist": "PathMNIST", "tissuemnist": "TissueMNIST",
-    "pacs": "PACS", "digits": "digits",
-}  # fmt: skip
-SYMBOLS = {"alpha": "α", "participation": "ρ", "clients": "K"}
-
-# In which order settings are tried when columns are to be told apart.
-FIRST = ("dataset", "scenario", "federation.partition.alpha")
-
-# Of the methods as they come; FedADB has red to itself.
-PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#8cd17d",
-           "#79706e", "#a0cbe8", "#d4a6c8", "#499894", "#ffbe7d", "#1f4e79", "#7f3c8d", "#3f681c",
-           "#b6992d", "#d37295", "#5f9ed1", "#c49c94")  # fmt: skip
-RED = "#d62728"
-
-Settings = dict[str, Any]
+from fedadb.report import paper
+from fedadb.report.labels import (
+    DATASETS,
+    METHODS,
+    Settings,
+    dataset_name,
+    distinct_labels,
+    method_names,
+    sorted_labels,
+    with_scenario,
+)
+from fedadb.report.recorded_runs import RecordedRun
 
 
 @dataclass(frozen=True)
-class Board:
-    """All runs, each at its method and setting."""
+class Comparison:
+    """Recorded runs by method and setting."""
 
-    rows: list[str]
-    columns: list[str]
-    at: Mapping[tuple[str, str], list[Run]]  # by seed; nothing where nothing was run
+    methods: list[str]  # the rows' labels
+    settings: list[str]  # the columns' labels
+    # The runs of a method in a setting, by seed. A combination without runs has no entry.
+    runs: Mapping[tuple[str, str], list[RecordedRun]]
 
-    def cells(self, column: str) -> dict[str, list[Run]]:
-        """The runs of a setting by method."""
-        return {row: self.at[row, column] for row in self.rows if (row, column) in self.at}
+    def by_method(self, setting: str) -> dict[str, list[RecordedRun]]:
+        """The runs in a setting, for each method that has some."""
+        return {m: self.runs[m, setting] for m in self.methods if (m, setting) in self.runs}
+
+    def first_run(self, setting: str) -> RecordedRun:
+        """One of the runs in the setting. They differ in algorithm and seed only."""
+        return next(iter(self.by_method(setting).values()))[0]
+
+    @property
+    def all_runs(self) -> list[RecordedRun]:
+        return [run for seeds in self.runs.values() for run in seeds]
 
 
-def arrange(runs: Sequence[Run]) -> Board:
-    """Never are two settings taken for one: whatever differs is told in a label."""
-    methods = [_part(run, of_algorithm=True) for run in runs]
-    settings = [with_scenario(_part(run, of_algorithm=False)) for run in runs]
-    rows, columns = labels(methods, method_name), labels(settings, dataset_name)
-    at: dict[tuple[str, str], list[Run]] = {}
+def arrange(runs: Sequence[RecordedRun], methods: Sequence[str] | None = None) -> Comparison:
+    """Arrange runs by method and setting.
+
+    Runs that differ in more than their seed never share a row and a column: labels name what
+    differs.
+
+    Args:
+        runs: The runs, each experiment once.
+        methods: Algorithms as experiments name them, in the order in which rows are wanted. By
+            default, rows are in the order of the paper's tables; other methods follow.
+    """
+    names = method_names(dict.fromkeys(run.algorithm for run in runs))
+    rows = _row_labels(runs, names)
+    columns = distinct_labels(
+        [dataset_name(run.experiment["dataset"]) for run in runs],
+        [_other_settings(run) for run in runs],
+    )
+    seeds: dict[tuple[str, str], list[RecordedRun]] = {}
     for run, row, column in zip(runs, rows, columns, strict=True):
-        at.setdefault((row, column), []).append(run)
-    for (row, column), cell in at.items():
-        cell.sort(key=lambda run: run.seed)
-        assert all(run.settings == cell[0].settings for run in cell), "labels tell all apart"
-        for one, other in pairwise(cell):
+        seeds.setdefault((row, column), []).append(run)
+    for (row, column), same in seeds.items():
+        same.sort(key=lambda run: run.seed)
+        versions = [run.versioned_settings for run in same]
+        assert all(version == versions[0] for version in versions), "labels are distinct"
+        for one, other in pairwise(same):
             if one.seed == other.seed:
                 raise BadInput(
-                    f"{row} on {column} with seed {one.seed} is there twice: {one.directory} and "
+                    f"{row} on {column} with seed {one.seed} is given twice: {one.directory} and "
                     f"{other.directory}; leave one out"
                 )
-    return Board(
-        _ordered(rows, list(METHODS.values())), _ordered(columns, list(DATASETS.values())), at
+    wanted = [names[algorithm] for algorithm in methods or () if algorithm in names]
+    return Comparison(
+        sorted_labels(rows, list(dict.fromkeys([*wanted, *METHODS.values()]))),
+        sorted_labels(columns, list(DATASETS.values())),
+        seeds,
     )
 
 
-def colours(board: Board) -> dict[str, str]:
-    """A colour a method, the same wherever it is shown."""
-    others = [row for row in board.rows if row != "FedADB"]
-    found = {row: PALETTE[i % len(PALETTE)] for i, row in enumerate(others)}
-    return {row: found.get(row, RED) for row in board.rows}
+def _row_labels(runs: Sequence[RecordedRun], names: Mapping[str, str]) -> list[str]:
+    """A label per run: its method, and the settings that distinguish variants of it."""
+    methods = [names[run.algorithm] for run in runs]
+    settings = [_algorithm_settings(run) for run in runs]
+    labels = distinct_labels(methods, [_without_dataset_values(run) for run in runs])
+    variants: dict[tuple[str, str], set[str]] = {}
+    for run, label, own in zip(runs, labels, settings, strict=True):
+        row_on_dataset = variants.setdefault((label, run.experiment["dataset"]), set())
+        row_on_dataset.add(repr(sorted(own.items())))
+    if all(len(same) == 1 for same in variants.values()):
+        return labels
+    return distinct_labels(methods, settings)
 
 
-def method_name(settings: Settings) -> str:
-    name = str(settings["algorithm.name"])
-    return METHODS.get(name, name)
+def _algorithm_settings(run: RecordedRun) -> Settings:
+    return {k: v for k, v in run.versioned_settings.items() if k.startswith("algorithm.")}
 
 
-def dataset_name(settings: Settings) -> str:
-    name = str(settings["dataset"])
-    return DATASETS.get(name, name.rpartition("/")[2])
+def _without_dataset_values(run: RecordedRun) -> Settings:
+    """The algorithm's settings, with the paper's general value for one that it has per dataset.
 
-
-def short(key: str, value: Any) -> str:
-    """`α=0.1`, `epochs=5`."""
-    if key == "scenario":
-        return str(value)
-    name = key.rpartition(".")[2]
-    return f"{SYMBOLS.get(name, name)}={f'{value:g}' if isinstance(value, float) else value}"
-
-
-def _in_full(key: str, value: Any) -> str:
-    return f"{key.rpartition('.')[2]}={value!r}"
-
-
-def _part(run: Run, of_algorithm: bool) -> Settings:
-    return {k: v for k, v in run.settings.items() if k.startswith("algorithm.") == of_algorithm}
-
-
-def with_scenario(settings: Settings) -> Settings:
-    """Clients and participation under one name, if they have one."""
-    name = scenario(settings)
-    if name is None:
+    Such a method is one row of the table: FedDecorr has another λ on CIFAR-100.
+    """
+    settings = _algorithm_settings(run)
+    on_dataset = paper.settings_on(run.experiment["dataset"], run.algorithm)
+    if not on_dataset.items() <= settings.items():
         return settings
-    rest = {k: v for k, v in settings.items() if not k.endswith((".clients", ".participation"))}
-    return {**rest, "scenario": name}
+    general = paper.settings_for("", run.algorithm)
+    return settings | {key: general[key] for key in on_dataset}
 
 
-def labels(all_settings: Sequence[Settings], name: Callable[[Settings], str]) -> list[str]:
-    """A name for each, and as many of its settings as are needed to tell all that differ apart."""
-    made = [name(settings) for settings in all_settings]
-    keys = dict.fromkeys([*FIRST, *(key for settings in all_settings for key in settings)])
-    for key in keys:
-        values: dict[str, set[str]] = {}
-        for label, settings in zip(made, all_settings, strict=True):
-            values.setdefault(label, set()).add(repr(settings.get(key)))
-        given = [settings[key] for settings in all_settings if key in settings]
-        alike = len({short(key, v) for v in given}) < len({repr(v) for v in given})
-        tell = _in_full if alike else short
-        made = [
-            f"{label}, {tell(key, settings[key])}"
-            if len(values[label]) > 1 and key in settings
-            else label
-            for label, settings in zip(made, all_settings, strict=True)
-        ]
-    return made
-
-
-def _ordered(labels: Sequence[str], known: Sequence[str]) -> list[str]:
-    """As the paper lists them, then others; variants of one by their numbers."""
-
-    def place(label: str) -> tuple[int, list[tuple[bool, float, str]]]:
-        name, _, variant = label.partition(", ")
-        words = re.split(r"[=, ]+", variant)
-        numbers = [_number(word) for word in words]
-        return (known.index(name) if name in known else len(known)), [
-            (n is None, n or 0, word) for n, word in zip(numbers, words, strict=True)
-        ]
-
-    return sorted(dict.fromkeys(labels), key=place)
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+def _other_settings(run: RecordedRun) -> Settings:
+    settings = run.versioned_settings.items()
+    return with_scenario({k: v for k, v in settings if not k.startswith("algorithm.")})

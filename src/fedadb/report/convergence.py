@@ -1,89 +1,118 @@
-"""Rounds until methods reach shares of the best accuracy: who is first, and by how much."""
+"""Rounds until methods reach target accuracies."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fedadb.report import paper
-from fedadb.report.formats import NOTHING, RUNNING, Entry, Table
-from fedadb.report.groups import Board
+from fedadb.report.cells import Cell, Number, RoundsToTarget, Table
+from fedadb.report.comparison import Comparison
+from fedadb.report.metrics import (
+    TARGET_SHARES,
+    RoundRatios,
+    mean_curve,
+    round_ratios,
+    rounds_to,
+    targets,
+)
 from fedadb.report.notes import notes
-from fedadb.report.runs import Run
-from fedadb.report.statistics import Ratios, mean_curve, ratios, rounds_to, targets
+from fedadb.report.recorded_runs import RecordedRun
 
 
-class Race(NamedTuple):
-    goals: list[float]  # shares of the best accuracy that any run of the setting had in any round
-    reached: dict[str, list[int | None]]  # by method, for each goal the round, if there was one
-    running: set[str]  # methods whose runs are not finished: what is not reached may yet be
+class Convergence(NamedTuple):
+    """The rounds that methods need to reach the target accuracies of a setting."""
+
+    targets: dict[float, float]  # accuracies, by the share of the best one that they are
+    rounds: dict[str, dict[float, int | None]]  # by method and share; None: not reached
+    running: set[str]  # methods with unfinished runs, which may still reach a target
+    chance: float  # the accuracy of guessing
 
 
-def race(cells: Mapping[str, list[Run]]) -> Race:
-    """By the mean curve over seeds, smoothed."""
-    goals = targets(max(max(run.accuracy) for runs in cells.values() for run in runs))
-    reached = {}
-    for method, runs in cells.items():
-        curve = mean_curve([run.accuracy for run in runs])
-        reached[method] = [rounds_to(curve, goal) for goal in goals]
-    running = {m for m, runs in cells.items() if any(len(r.rounds) < r.total for r in runs)}
-    return Race(goals, reached, running)
+def measure_convergence(runs: Mapping[str, list[RecordedRun]]) -> Convergence:
+    """Compare methods in one setting, by their smoothed mean curves over seeds.
+
+    Targets are shares of the best accuracy of any run in any round. A target that guessing reaches
+    is left out.
+    """
+    all_runs = [run for seeds in runs.values() for run in seeds]
+    chance = 1 / all_runs[0].classes
+    best = max(max(run.accuracy) for run in all_runs)
+    above_chance = {
+        share: target
+        for share, target in zip(TARGET_SHARES, targets(best), strict=True)
+        if target > chance
+    }
+    rounds = {}
+    for method, seeds in runs.items():
+        curve = mean_curve([run.accuracy for run in seeds])
+        rounds[method] = {share: rounds_to(curve, target) for share, target in above_chance.items()}
+    running = {method for method, seeds in runs.items() if not all(r.finished for r in seeds)}
+    return Convergence(above_chance, rounds, running, chance)
 
 
-def convergence(board: Board) -> Table:
-    """Rounds until the smoothed mean curve reaches a share of the best accuracy of any run."""
-    against = [row for row in board.rows if row.partition(",")[0] == "FedADB"]
-    base = against[0] if len(against) == 1 else None
-    rows: list[list[Entry]] = []
-    needed: dict[str, dict[tuple[str, int], int | None]] = {row: {} for row in board.rows}
-    for column in board.columns:
-        cells = board.cells(column)
-        goals, reached, running = race(cells)
-        published = {row: paper.rounds_to_targets(runs[0]) for row, runs in cells.items()}
-        for i, goal in enumerate(goals):
-            fewest = min((n[i] or math.inf for n in reached.values()), default=math.inf)
-            entries = [Entry(column), Entry(f"{100 * goal:.0f} %")]
-            for row in board.rows:
-                if row not in reached:
-                    entries.append(Entry(""))
+def convergence_table(comparison: Comparison) -> Table:
+    """The rounds to each target, and their ratio to those of FedADB if it is one of the rows."""
+    variants = [m for m in comparison.methods if m.partition(",")[0] == "FedADB"]
+    reference = variants[0] if len(variants) == 1 else None  # for the ratios
+    rows: list[list[Cell]] = []
+    # What the averages count: targets that are reached, or missed in the end.
+    counted: dict[str, dict[tuple[str, float], int | None]] = {m: {} for m in comparison.methods}
+    remarks = []
+    for setting in comparison.settings:
+        runs = comparison.by_method(setting)
+        measured = measure_convergence(runs)
+        published = {m: paper.rounds_to_targets(seeds[0]) for m, seeds in runs.items()}
+        if len(measured.targets) < len(TARGET_SHARES):
+            remarks.append(
+                f"{setting}: targets that are not above chance accuracy "
+                f"({100 * measured.chance:.3g} %) are left out."
+            )
+        for share, target in measured.targets.items():
+            needed = {method: rounds[share] for method, rounds in measured.rounds.items()}
+            fewest = min((n for n in needed.values() if n), default=None)
+            cells = [Cell(setting), Cell(Number(100 * target, unit=" %"))]
+            for method in comparison.methods:
+                if method not in needed:
+                    cells.append(Cell(""))
                     continue
-                n, other = reached[row][i], reached[base][i] if base in reached else None
-                if n or row not in running:
-                    needed[row][column, i] = n
-                never = RUNNING if row in running else NOTHING
-                times = f" ({n / other:.1f}×)" if n and other else ""
-                says = ""
-                if published[row]:
-                    known = published[row][i]
-                    says = f"{known['rounds'] or NOTHING} to {known['target']} %"
-                entries.append(Entry(f"{n or never}{times}", n == fewest, says))
-            rows.append(entries)
-    if base:
-        found = {}
-        for row, of_row in needed.items():
-            both = [place for place in of_row if place in needed[base]]
-            found[row] = ratios([of_row[p] for p in both], [needed[base][p] for p in both])
-        rows += _average_rows(board.rows, found)
-    said = [
+                n, other = needed[method], needed.get(reference or "")
+                running = method in measured.running
+                if n or not running:
+                    counted[method][setting, share] = n
+                value = RoundsToTarget(n, n / other if n and other else None, running)
+                best = n is not None and n == fewest
+                cells.append(Cell(value, best, published[method].get(share)))
+            rows.append(cells)
+    lines = [
         "Targets are 45, 65 and 85 % of the best accuracy of any run in the same setting; curves "
-        "are means over seeds, smoothed by EWMA 0.2."
+        "are means over seeds, smoothed by EWMA 0.2.",
+        *remarks,
     ]
-    if base:
-        said.append(
-            f"In brackets: rounds over those of {base}. Averages leave out what was not reached, "
-            "which flatters methods that fail."
+    if reference and rows:
+        rows += _ratio_rows(counted, reference)
+        lines.append(
+            f"In brackets: rounds over those of {reference}. Averages leave out what was not "
+            "reached, which flatters methods that fail."
         )
-    header = ["setting", "target", *board.rows]
-    said += notes(board)
-    return Table("convergence", "Rounds to a target accuracy", header, rows, said)
+    header = ["setting", "target", *comparison.methods]
+    lines += notes(comparison)
+    return Table("convergence", "Rounds to a target accuracy", header, rows, lines)
 
 
-def _average_rows(rows: Sequence[str], found: dict[str, Ratios]) -> list[list[Entry]]:
-    def line(name: str, tell: Callable[[Ratios], str]) -> list[Entry]:
-        told = [Entry(tell(found[row]) if row in found else "") for row in rows]
-        return [Entry(name), Entry(""), *told]
+def _ratio_rows(
+    counted: Mapping[str, Mapping[tuple[str, float], int | None]], reference: str
+) -> list[list[Cell]]:
+    """The rows below the targets: ratios to the reference method, over all settings."""
 
+    def ratios(rounds: Mapping[tuple[str, float], int | None]) -> RoundRatios:
+        both = [key for key in rounds if key in counted[reference]]
+        return round_ratios([rounds[k] for k in both], [counted[reference][k] for k in both])
+
+    def times(ratio: float | None) -> Cell:
+        return Cell(None if ratio is None else Number(ratio, decimals=1, unit="×"))
+
+    of_methods = [ratios(rounds) for rounds in counted.values()]
     return [
-        line("mean ratio", lambda r: NOTHING if r.mean is None else f"{r.mean:.1f}×"),
-        line("median ratio", lambda r: NOTHING if r.median is None else f"{r.median:.1f}×"),
-        line("targets not reached", lambda r: str(r.failed)),
+        [Cell("mean ratio"), Cell(""), *(times(r.mean) for r in of_methods)],
+        [Cell("median ratio"), Cell(""), *(times(r.median) for r in of_methods)],
+        [Cell("targets not reached"), Cell(""), *(Cell(Number(r.missed)) for r in of_methods)],
     ]

@@ -1,47 +1,32 @@
-"""A table as Markdown, LaTeX or CSV."""
+"""Prints tables as Markdown, LaTeX or CSV."""
 
 import csv
 import io
-import re
-from typing import NamedTuple
+from collections.abc import Sequence
 
-NOTHING = "--"
-RUNNING = "…"  # not yet
-
-
-class Entry(NamedTuple):
-    text: str
-    best: bool = False
-    paper: str = ""  # what the paper has in the same place
-
-
-class Table(NamedTuple):
-    name: str  # of its files
-    title: str
-    header: list[str]
-    rows: list[list[Entry]]
-    notes: list[str]
+from fedadb.report.cells import RUNNING, Cell, RoundsToTarget, Score, Table, Value
 
 
 def markdown(table: Table) -> str:
-    def cell(entry: Entry) -> str:
-        text = f"**{entry.text}**" if entry.best else entry.text
-        beside = f" <sub>paper {entry.paper}</sub>" if entry.paper else ""
-        return (text + beside).replace("|", r"\|")
+    def text(cell: Cell) -> str:
+        value = f"**{cell.text}**" if cell.best else cell.text
+        paper = "" if cell.paper is None else f" <sub>paper {cell.paper}</sub>"
+        return (value + paper).replace("|", r"\|")
 
     lines = [f"**{table.title}**", "", f"| {' | '.join(table.header)} |"]
     lines.append("|" + " --- |" * len(table.header))
-    lines += [f"| {' | '.join(map(cell, row))} |" for row in table.rows]
+    lines += [f"| {' | '.join(map(text, row))} |" for row in table.rows]
     return "\n".join([*lines, "", *(f"{note}  " for note in table.notes)]) + "\n"
 
 
 def latex(table: Table) -> str:
-    """For booktabs and xcolor."""
+    """The table for LaTeX, with the packages booktabs and xcolor."""
 
-    def cell(entry: Entry) -> str:
-        text = rf"\textbf{{{_escape(entry.text)}}}" if entry.best else _escape(entry.text)
-        beside = rf" {{\scriptsize\color{{gray}}{_escape(entry.paper)}}}" if entry.paper else ""
-        return text + beside
+    def text(cell: Cell) -> str:
+        value = rf"\textbf{{{_escape(cell.text)}}}" if cell.best else _escape(cell.text)
+        if cell.paper is None:
+            return value
+        return rf"{value} {{\scriptsize\color{{gray}}{_escape(str(cell.paper))}}}"
 
     lines = [
         r"% \usepackage{booktabs, xcolor}",
@@ -52,7 +37,7 @@ def latex(table: Table) -> str:
         r"\toprule",
         " & ".join(map(_escape, table.header)) + r" \\",
         r"\midrule",
-        *(" & ".join(map(cell, row)) + r" \\" for row in table.rows),
+        *(" & ".join(map(text, row)) + r" \\" for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
@@ -60,39 +45,44 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash ", "±": r"$\pm$", "×": r"$\times$", "α": r"$\alpha$", "ρ": r"$\rho$"}
+)
+
+
 def _escape(text: str) -> str:
-    for character in "\\&%$#_{}":
-        text = text.replace(
-            character, r"\textbackslash " if character == "\\" else f"\\{character}"
-        )
-    for character, tex in {
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "α": r"$\alpha$",
-        "ρ": r"$\rho$",
-    }.items():
-        text = text.replace(character, tex)
-    return text
+    return text.translate(_LATEX)
 
 
 def comma_separated(table: Table) -> str:
-    """For machines: means and deviations in columns of their own, and so the paper's."""
-    columns = list(zip(*([[Entry(head) for head in table.header], *table.rows]), strict=True))
-    written: list[list[str]] = []
-    for head, *entries in columns:
-        written += _split(head.text, [entry.text for entry in entries])
-        if any(entry.paper for entry in entries):
-            written += _split(f"{head.text} (paper)", [entry.paper for entry in entries])
+    """The table as CSV: deviations, ratios and the paper's values have columns of their own."""
+    columns: list[list[str]] = []
+    for head, *cells in zip(table.header, *table.rows, strict=True):
+        columns += _columns(head, [cell.value for cell in cells])
+        if any(cell.paper is not None for cell in cells):
+            paper = ["" if cell.paper is None else cell.paper for cell in cells]
+            columns += _columns(f"{head} (paper)", paper)
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(zip(*written, strict=True))
+    csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
     return file.getvalue()
 
 
-def _split(head: str, texts: list[str]) -> list[list[str]]:
-    """The texts, and what stands behind a ± or in brackets in a column of its own."""
-    for pattern, name in ((r"(.*) ± (.*)", "std"), (r"(.*) \((.*)×\)", "ratio")):
-        found = [re.fullmatch(pattern, text) for text in texts]
-        if any(found):
-            first = [m[1] if m else text for m, text in zip(found, texts, strict=True)]
-            return [[head, *first], [f"{head} {name}", *(m[2] if m else "" for m in found)]]
-    return [[head, *texts]]
+def _columns(head: str, values: Sequence[Value]) -> list[list[str]]:
+    """The values' first numbers, and one more column per kind of second number."""
+    parts = [_parts(value) for value in values]
+    names = dict.fromkeys(["", *(name for one in parts for name in one)])
+    heads = {name: f"{head} {name}" if name else head for name in names}
+    return [[heads[name], *(one.get(name, "") for one in parts)] for name in names]
+
+
+def _parts(value: Value) -> dict[str, str]:
+    """The fields of a value, by the suffix of the column that they belong to."""
+    match value:
+        case Score(mean, float(deviation), running):
+            mark = f" {RUNNING}" if running else ""
+            return {"": f"{mean:.2f}", "std": f"{deviation:.2f}{mark}"}
+        case RoundsToTarget(int(rounds), float(ratio)):
+            return {"": str(rounds), "ratio": f"{ratio:.1f}"}
+        case _:
+            return {"": Cell(value).text}

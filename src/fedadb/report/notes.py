@@ -1,53 +1,68 @@
-"""What must be said beside numbers: over how many seeds, of which rounds, finished or not."""
+"""The notes below tables: how many seeds, which rounds, what is unfinished."""
 
 from fedadb.experiment.presets import scenario
 from fedadb.report import paper
-from fedadb.report.groups import Board, short
+from fedadb.report.comparison import Comparison
+from fedadb.report.labels import short_setting
 
 
-def notes(board: Board) -> list[str]:
-    said = []
-    seeds = {len(runs) for runs in board.at.values()}
+def notes(comparison: Comparison) -> list[str]:
+    lines = [_seeds(comparison)]
+    runs = comparison.all_runs
+    if unfinished := sum(not run.finished for run in runs):
+        lines.append(f"{unfinished} of the runs are not finished.")
+    if lost := sum(len(record.get("lost", ())) for run in runs for record in run.rounds):
+        lines.append(f"{lost} replies of sites were lost; rounds.jsonl has the reasons.")
+    lines += _dataset_values(comparison)
+    lines += _unlabelled(comparison)
+    for setting in comparison.settings:
+        if deviation := rounds_deviation(comparison, setting):
+            lines.append(f"{setting}: {deviation}.")
+    return lines
+
+
+def _seeds(comparison: Comparison) -> str:
+    seeds = {len(runs) for runs in comparison.runs.values()}
     if seeds == {1}:
-        said.append("One seed.")
-    elif len(seeds) == 1:
-        said.append(f"Mean ± population standard deviation over {seeds.pop()} seeds.")
-    else:
-        said.append(
-            f"Mean ± population standard deviation over {min(seeds)} to {max(seeds)} seeds."
-        )
-    unfinished = sum(len(run.rounds) < run.total for at in board.at.values() for run in at)
-    if unfinished:
-        said.append(f"{unfinished} of the runs are not finished.")
-    lost = sum(len(r.get("lost", ())) for at in board.at.values() for run in at for r in run.rounds)
-    if lost:
-        said.append(f"{lost} replies of sites were lost; rounds.jsonl has the reasons.")
-    said += _unlabelled(board)
-    return said + [f"{c}: {less}." for c in board.columns if (less := shortened(board, c))]
+        return "One seed."
+    few, many = min(seeds), max(seeds)
+    number = str(few) if few == many else f"{few} to {many}"
+    return f"Mean ± population standard deviation over {number} seeds."
 
 
-def _unlabelled(board: Board) -> list[str]:
-    """What else differs between columns of the same data: labels only tell them apart."""
-    first = {c: next(iter(board.cells(c).values()))[0].settings for c in board.columns}
-    said = []
-    for column, settings in first.items():
-        others = [s for s in first.values() if s["dataset"] == settings["dataset"]]
-        differ = [
-            short(key, value)
+def _dataset_values(comparison: Comparison) -> list[str]:
+    """The methods that have another value of a setting on one dataset, as in the paper."""
+    lines = []
+    for (method, setting), (run, *_) in comparison.runs.items():
+        values = paper.settings_on(run.experiment["dataset"], run.algorithm)
+        used = [short_setting(k, v) for k, v in values.items() if run.settings.get(k) == v]
+        if used and not any(word in method for word in used):
+            lines.append(f"{method} on {setting}: {', '.join(used)}.")
+    return lines
+
+
+def _unlabelled(comparison: Comparison) -> list[str]:
+    """The settings that differ between columns of one dataset and that the labels do not name."""
+    settings_of = {s: comparison.first_run(s).settings for s in comparison.settings}
+    lines = []
+    for label, settings in settings_of.items():
+        others = [s for s in settings_of.values() if s["dataset"] == settings["dataset"]]
+        different = [
+            short_setting(key, value)
             for key, value in settings.items()
             if not key.startswith("algorithm.") and any(s.get(key) != value for s in others)
         ]
-        sizes = ("K=", "ρ=") if scenario(settings) else ()
-        left = [word for word in differ if word not in column and not word.startswith(sizes)]
-        if left:
-            said.append(f"{column}: also {', '.join(left)}.")
-    return said
+        sizes = ("K=", "ρ=") if scenario(settings) else ()  # the scenario names them
+        rest = [word for word in different if word not in label and not word.startswith(sizes)]
+        if rest:
+            lines.append(f"{label}: also {', '.join(rest)}.")
+    return lines
 
 
-def shortened(board: Board, column: str) -> str:
-    """What there is to say where runs have another number of rounds than the paper's."""
-    run = next(iter(board.cells(column).values()))[0]
-    full = paper.settings()["rounds"].get(run.experiment["dataset"])
-    return (
-        f"{run.total} rounds, where the paper has {full}" if full not in (None, run.total) else ""
-    )
+def rounds_deviation(comparison: Comparison, setting: str) -> str:
+    """A remark if the setting's runs have another number of rounds than the paper's; "" if not."""
+    run = comparison.first_run(setting)
+    published = paper.settings()["rounds"].get(run.experiment["dataset"])
+    if published in (None, run.total_rounds):
+        return ""
+    return f"{run.total_rounds} rounds, where the paper has {published}"

@@ -1,134 +1,129 @@
-"""What the page shows, as plain data: all of it drawn from the runs' own files."""
+"""The page's data: what recorded runs contain, as plain values for JSON."""
 
-import base64
-import io
 import json
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-from safetensors import SafetensorError, safe_open
-
-from fedadb.core.errors import Fault
-from fedadb.report import tables
-from fedadb.report.formats import Table
-from fedadb.report.groups import Board, colours
-from fedadb.report.runs import Run
-from fedadb.report.statistics import ewma
+from fedadb.report.anchors import kept_anchors
+from fedadb.report.cells import Cell, Table
+from fedadb.report.comparison import Comparison
+from fedadb.report.labels import method_colours
+from fedadb.report.metrics import ewma, t_quantile
+from fedadb.report.recorded_runs import RecordedRun
+from fedadb.report.tables import all_tables
 from fedadb.storage.records import REQUIRED
-from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, kept_files
+from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION
 
-POINTS = 500  # of a curve
-CLASS_VALUES = 2_000_000  # of class accuracies, in all runs together
-SIDE = 64  # of an anchor's picture, in pixels, at most
-COST = re.compile(r"_seconds$|^bytes_")  # in the names of what is recorded
+MAX_POINTS = 500  # per curve
+MAX_CLASS_VALUES = 2_000_000  # class accuracies, in all runs together
+COSTS = ("bytes_down", "bytes_up")  # and every key that ends in _seconds
+ACCURACIES = ("in_local", "out_local")  # shown in per cent
 
 
-def page_data(board: Board, title: str) -> dict[str, Any]:
-    runs = [run for at in board.at.values() for run in at]
-    classes = sum(len(run.rounds[0]["class_accuracy"]) for run in runs)
-    kept = max(2, CLASS_VALUES // classes)  # rounds of each run whose classes are shown
+def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
+    """Everything that the page shows."""
+    all_runs = comparison.all_runs
+    class_rounds = max(2, MAX_CLASS_VALUES // sum(run.classes for run in all_runs))
     shown = []
-    for column in board.columns:
-        cells = board.cells(column)
-        # One choice of rounds for all runs of a setting, so that they can be averaged by place.
-        longest = max(len(run.rounds) for at in cells.values() for run in at)
-        curve, by_class = thin(longest, POINTS), thin(longest, kept)
-        for row, at in cells.items():
+    for setting in comparison.settings:
+        methods = comparison.by_method(setting)
+        # The same rounds for all runs of a setting: the page averages over seeds by position.
+        longest = max(len(run.rounds) for seeds in methods.values() for run in seeds)
+        points, class_points = thin(longest, MAX_POINTS), thin(longest, class_rounds)
+        for method, seeds in methods.items():
             shown += [
-                {"method": row, "setting": column, **_run(run, curve, by_class)} for run in at
+                {"method": method, "setting": setting, **_run(run, points, class_points)}
+                for run in seeds
             ]
+    most_seeds = max(map(len, comparison.runs.values()))
     return {
         "title": title,
-        "rows": board.rows,
-        "columns": board.columns,
-        "colours": colours(board),
-        "tables": {table.name: _table(table) for table in tables.everything(board)},
+        "methods": comparison.methods,
+        "settings": comparison.settings,
+        "colours": method_colours(comparison.methods),
+        # For the mean of n seeds, n = 2, 3, …: intervals depend on which seeds are shown.
+        "t_quantiles": {n: t_quantile(n) for n in range(2, most_seeds + 1)},
+        "tables": {table.name: _table(table) for table in all_tables(comparison)},
+        "quantities": _quantities(all_runs),
         "runs": shown,
     }
 
 
 def _table(table: Table) -> dict[str, Any]:
-    return {**table._asdict(), "rows": [[e._asdict() for e in row] for row in table.rows]}
+    return {**table._asdict(), "rows": [list(map(_cell, row)) for row in table.rows]}
 
 
-def _run(run: Run, curve: Sequence[int], by_class: Sequence[int]) -> dict[str, Any]:
-    def thinned(values: Sequence[float | None]) -> list[float | None]:
-        return [_short(values[i]) for i in curve if i < len(values)]
+def _cell(cell: Cell) -> dict[str, Any]:
+    paper = "" if cell.paper is None else str(cell.paper)
+    return {"text": cell.text, "number": cell.number, "best": cell.best, "paper": paper}
 
-    losses = [record["loss"] for record in run.rounds]
+
+def _quantities(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
+    """What runs recorded beyond the required keys: first algorithms' measurements, then costs."""
+    keys = dict.fromkeys(key for run in runs for key in _measured_keys(run))
+    return [
+        {"key": key, "label": f"{key} (%)" if key in ACCURACIES else key}
+        for key in sorted(keys, key=lambda key: key in COSTS or key.endswith("_seconds"))
+    ]
+
+
+def _measured_keys(run: RecordedRun) -> list[str]:
+    first = run.rounds[0]
+    numbers = [key for key in first if isinstance(first[key], (int, float, type(None)))]
+    return [key for key in numbers if key not in REQUIRED]
+
+
+def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -> dict[str, Any]:
+    """A run at the given rounds, counted from 0; class accuracies at rounds of their own."""
+
+    def at_points(values: Sequence[float | None]) -> list[float | None]:
+        return [_rounded(values[i]) for i in points if i < len(values)]
+
+    def measured(key: str) -> list[float | None]:
+        values = [record.get(key) for record in run.rounds]
+        return _percent(values) if key in ACCURACIES else values
+
+    accuracy = [100 * a for a in run.accuracy]
+    loss = [record["loss"] for record in run.rounds]
     return {
         "seed": run.seed,
         "directory": run.directory.name,
         "done": len(run.rounds),
-        "total": run.total,
-        "t": [i + 1 for i in curve if i < len(run.rounds)],
-        "accuracy": thinned(run.accuracy),
-        "smooth accuracy": thinned(ewma(run.accuracy)),  # before rounds are left out
-        "loss": thinned(losses),
-        "smooth loss": thinned(ewma(losses)) if None not in losses else thinned(losses),
-        # Whatever else is recorded: τ and β, say, and what it all costs after that.
-        "measured": {
-            key: thinned([record.get(key) for record in run.rounds])
-            for key in sorted(run.rounds[0], key=lambda key: bool(COST.search(key)))
-            if key not in REQUIRED and isinstance(run.rounds[0][key], (int, float, type(None)))
-        },
-        "class_t": [i + 1 for i in by_class if i < len(run.rounds)],
-        # In thousandths: short to write, and no finer than a test set of a thousand images.
+        "total": run.total_rounds,
+        "t": [i + 1 for i in points if i < len(run.rounds)],
+        "accuracy": at_points(accuracy),
+        "smooth accuracy": at_points(ewma(accuracy)),  # smoothed before rounds are left out
+        "loss": at_points(loss),
+        "smooth loss": at_points(loss if None in loss else ewma(loss)),
+        "measured": {key: at_points(measured(key)) for key in _measured_keys(run)},
+        "class_t": [i + 1 for i in class_points if i < len(run.rounds)],
+        # In tenths of a per cent: short to write, and as fine as a test set of a thousand images.
         "class_accuracy": [
             [None if a is None else round(1000 * a) for a in run.rounds[i]["class_accuracy"]]
-            for i in by_class
+            for i in class_points
             if i < len(run.rounds)
         ],
-        "partition": run.beside(PARTITION),
-        "anchors": [_anchors(t, path) for t, path in kept_files(run.directory).items()],
+        "partition": run.read_json(PARTITION),
+        "anchors": kept_anchors(run.directory),
         "analysis": {
-            path.stem: run.beside(f"{ANALYSIS}/{path.name}")
+            path.stem: run.read_json(f"{ANALYSIS}/{path.name}")
             for path in sorted((run.directory / ANALYSIS).glob("*.json"))
         },
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
-        "environment": json.dumps(run.beside(ENVIRONMENT), indent=2),
+        "environment": json.dumps(run.read_json(ENVIRONMENT), indent=2),
     }
 
 
 def thin(n: int, most: int) -> list[int]:
-    """At most so many of 0, …, n − 1, evenly spaced, with the first and the last."""
+    """At most `most` of 0, …, n − 1, evenly spaced, with the first and the last."""
     if n <= most:
         return list(range(n))
     return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})
 
 
-def _short(value: float | None) -> float | None:
+def _percent(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else 100 * value for value in values]
+
+
+def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
-
-
-def _anchors(t: int, path: Path) -> dict[str, Any]:
-    """The anchors of a round as pictures, each with its class and confidence."""
-    try:
-        with safe_open(path, framework="np") as file:
-            x, c, confidence = (file.get_tensor(f"anchors/{n}") for n in ("x", "c", "confidence"))
-            low, high = (file.get_tensor(side)[:, None, None] for side in ("low", "high"))
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise Fault(f"{path} is damaged ({error}); delete it to do without it") from error
-    pixels = x  # if they were sent as pixels
-    if x.dtype != np.uint8:
-        pixels = (255 * (x - low) / (high - low)).clip(0, 255).astype(np.uint8)
-    return {
-        "round": t,
-        "pictures": [
-            {"class": int(k), "confidence": _short(float(p)), "image": _picture(image)}
-            for image, k, p in zip(pixels, c, confidence, strict=True)
-        ],
-    }
-
-
-def _picture(image: np.ndarray) -> str:
-    """A data address of the image (channels × height × width)."""
-    plain = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
-    plain.thumbnail((SIDE, SIDE))
-    file = io.BytesIO()
-    plain.save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,107 +1,115 @@
-"""The figures, as matplotlib draws them: curves, bars and heat maps over methods and settings."""
+"""The figures of a report: curves, rounds to targets, class accuracy, and partitions."""
 
-import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib
-
-matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from fedadb.report.convergence import race
-from fedadb.report.groups import Board, colours
-from fedadb.report.notes import shortened
-from fedadb.report.partition import plain
-from fedadb.report.runs import Run
-from fedadb.report.statistics import ewma, interval, mean_curve
-from fedadb.report.sweeps import draw_sweep, sweeps
-from fedadb.storage.files import write_atomically
+from fedadb.report.comparison import Comparison
+from fedadb.report.convergence import measure_convergence
+from fedadb.report.drawing import draw_panels, line_styles, literal, round_axis, save_picture
+from fedadb.report.labels import method_colours
+from fedadb.report.metrics import ewma, interval, mean_curve
+from fedadb.report.notes import rounds_deviation
+from fedadb.report.recorded_runs import RecordedRun
+from fedadb.report.sweeps import draw_sweep, find_sweeps
 
-PICTURES = ("png", "pdf")
+MANY_CLASSES = 30  # more names do not fit beside each other
 
 
-def draw_all(board: Board) -> dict[str, Figure]:
-    """Every figure that these runs allow, by the name of its files."""
-    figures = {"curves": curves(board), "convergence": convergence(board)}
-    for i, column in enumerate(board.columns, start=1):
-        name = "heatmap" if len(board.columns) == 1 else f"heatmap-{i}"
-        figures[name] = heatmap(title(board, column), board.cells(column))
-    for key, lines in sweeps(board).items():
-        figures[f"sweep-{key}"] = draw_sweep(key, lines, colours(board))
+def draw_all(comparison: Comparison) -> dict[str, Figure]:
+    """Every figure that these runs have numbers for, by the name of its files."""
+    figures = {"curves": draw_curves(comparison), "convergence": draw_convergence(comparison)}
+    settings = comparison.settings
+    for i, setting in enumerate(settings, start=1):
+        name = "heatmap" if len(settings) == 1 else f"heatmap-{i}"
+        title = literal(" ".join(_title_lines(comparison, setting)), most=80)
+        figures[name] = draw_heatmap(title, comparison.by_method(setting))
+    for key, lines in find_sweeps(comparison).items():
+        figures[f"sweep-{key}"] = draw_sweep(key, lines, method_colours(comparison.methods))
     return figures
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure under each of the endings, whole or not at all."""
-    for ending in PICTURES:
-        picture = io.BytesIO()
-        figure.savefig(picture, format=ending, dpi=150)
-        write_atomically(path.with_name(f"{path.name}.{ending}"), picture.getvalue())
+def _title_lines(comparison: Comparison, setting: str) -> list[str]:
+    deviation = rounds_deviation(comparison, setting)
+    return [setting, f"({deviation})"] if deviation else [setting]
 
 
-def title(board: Board, column: str) -> str:
-    said = shortened(board, column)
-    return f"{column} ({said})" if said else column
+def _panel_titles(comparison: Comparison) -> list[str]:
+    """One title per setting; remarks have a line of their own."""
+    return [
+        "\n".join(literal(line) for line in _title_lines(comparison, setting))
+        for setting in comparison.settings
+    ]
 
 
-def curves(board: Board) -> Figure:
-    """Accuracy over rounds, a panel a setting: smoothed means, shaded 95 % intervals."""
-    colour = colours(board)
+def draw_curves(comparison: Comparison) -> Figure:
+    """Accuracy over rounds, one panel per setting: smoothed means and 95 % intervals."""
+    colours = method_colours(comparison.methods)
 
-    def panel(axes: Axes, column: str) -> None:
-        for row, runs in board.cells(column).items():
-            mean = ewma(mean_curve([run.accuracy for run in runs]))
-            half = interval([ewma(run.accuracy) for run in runs])
+    def draw(axes: Axes, i: int) -> None:
+        runs = comparison.by_method(comparison.settings[i])
+        smooth = {m: [ewma(_percent(run.accuracy)) for run in seeds] for m, seeds in runs.items()}
+        means = {m: mean_curve(curves) for m, curves in smooth.items()}
+        styles = line_styles(list(means.values()))
+        for (method, mean), style in zip(means.items(), styles, strict=True):
             t = range(1, len(mean) + 1)
-            axes.plot(t, mean, color=colour[row], label=row, linewidth=1.5)
-            if len(runs) > 1:
-                low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)]
-                             for sign in (-1, 1))  # fmt: skip
-                axes.fill_between(t, low, high, color=colour[row], alpha=0.15, linewidth=0)
-        axes.set(xlabel="round", ylabel="test accuracy")
-        axes.set_ylim(0, 1)
+            axes.plot(t, mean, color=colours[method], label=method, linewidth=1.5, linestyle=style)
+            if len(smooth[method]) > 1:
+                half = interval(smooth[method])
+                low = [m - h for m, h in zip(mean, half, strict=True)]
+                high = [m + h for m, h in zip(mean, half, strict=True)]
+                axes.fill_between(t, low, high, color=colours[method], alpha=0.15, linewidth=0)
+        round_axis(axes)
+        axes.set_ylabel("test accuracy (%)")
+        axes.set_ylim(0, 100)
         axes.grid(alpha=0.3)
 
-    return _panels(board, panel)
+    return draw_panels(_panel_titles(comparison), draw)
 
 
-def convergence(board: Board) -> Figure:
-    """Rounds to 45, 65 and 85 % of the best accuracy; a cross where it was not reached."""
-    colour = colours(board)
+def draw_convergence(comparison: Comparison) -> Figure:
+    """The rounds to each target, one panel per setting; a cross where it is not reached."""
+    colours = method_colours(comparison.methods)
 
-    def panel(axes: Axes, column: str) -> None:
-        cells = board.cells(column)
-        goals, reached, _ = race(cells)
-        width = 0.8 / len(cells)
-        for i, (row, needed) in enumerate(reached.items()):
-            at = [g + (i - (len(cells) - 1) / 2) * width for g in range(len(goals))]
-            axes.bar(at, [n or 0 for n in needed], width, color=colour[row], label=row)
-            missed = [x for x, n in zip(at, needed, strict=True) if n is None]
+    def draw(axes: Axes, i: int) -> None:
+        targets, rounds, _, _ = measure_convergence(comparison.by_method(comparison.settings[i]))
+        if not targets:
+            axes.text(0.5, 0.5, "no target is above chance accuracy", ha="center")
+            axes.set(xticks=[], yticks=[])
+            return
+        width = 0.8 / len(rounds)
+        for j, (method, needed) in enumerate(rounds.items()):
+            x = [k + (j - (len(rounds) - 1) / 2) * width for k in range(len(targets))]
+            heights = [n or 0 for n in needed.values()]
+            axes.bar(x, heights, width, color=colours[method], label=method)
+            missed = [at for at, n in zip(x, needed.values(), strict=True) if n is None]
             if missed:
-                edge = axes.get_xaxis_transform()
-                axes.plot(missed, [0.97] * len(missed), "x", color=colour[row], transform=edge)
-        axes.set_xticks(range(len(goals)), [f"to {100 * goal:.0f} %" for goal in goals])
+                top = axes.get_xaxis_transform()
+                axes.plot(missed, [0.97] * len(missed), "x", color=colours[method], transform=top)
+        axes.set_xticks(range(len(targets)), [f"to {100 * a:.0f} %" for a in targets.values()])
         axes.set(ylabel="rounds", xlabel="× at the top: not reached")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.margins(y=0.1)  # room for the crosses
         axes.grid(alpha=0.3, axis="y")
 
-    return _panels(board, panel)
+    return draw_panels(_panel_titles(comparison), draw)
 
 
-def heatmap(heading: str, cells: Mapping[str, list[Run]]) -> Figure:
-    """Each class's accuracy over rounds, of the first seed; light is high, on one scale."""
-    n = len(cells)
-    inch = 1 / (0.8 + 1.5 * n)  # laid out by hand: of a dozen panels, matplotlib takes seconds
-    figure = Figure(figsize=(8, 1 / inch))
-    for place, (row, runs) in enumerate(cells.items()):
-        axes = figure.add_axes((0.08, (0.55 + 1.5 * (n - 1 - place)) * inch, 0.78, 1.1 * inch))
+def draw_heatmap(title: str, runs: Mapping[str, list[RecordedRun]]) -> Figure:
+    """The accuracy of each class over rounds, one panel per method, of its first seed."""
+    n = len(runs)
+    inch = 1 / (0.8 + 1.5 * n)
+    figure = Figure(figsize=(8, 1 / inch))  # a constrained layout of many panels takes seconds
+    for i, (method, seeds) in enumerate(runs.items()):
+        axes = figure.add_axes((0.08, (0.55 + 1.5 * (n - 1 - i)) * inch, 0.78, 1.1 * inch))
         by_class = [
-            [math.nan if a is None else a for a in of_class]
-            for of_class in zip(*(r["class_accuracy"] for r in runs[0].rounds), strict=True)
+            [math.nan if a is None else 100 * a for a in accuracy]
+            for accuracy in zip(*seeds[0].class_accuracy, strict=True)
         ]
         image = axes.imshow(
             by_class,
@@ -109,36 +117,42 @@ def heatmap(heading: str, cells: Mapping[str, list[Run]]) -> Figure:
             interpolation="none",
             cmap="viridis",
             vmin=0,
-            vmax=1,
-            extent=(0.5, len(runs[0].rounds) + 0.5, len(by_class) - 0.5, -0.5),
+            vmax=100,
+            extent=(0.5, len(seeds[0].rounds) + 0.5, len(by_class) - 0.5, -0.5),
         )
-        axes.set_title(f"{row}, seed {runs[0].seed}", fontsize=10)
+        axes.set_title(literal(f"{method}, seed {seeds[0].seed}"), fontsize=10)
+        round_axis(axes)
         axes.set_ylabel("class")
-        axes.tick_params(labelbottom=place == n - 1)
-    axes.set_xlabel("round")
-    figure.colorbar(
-        image, cax=figure.add_axes((0.89, 0.1, 0.02, 0.8)), label="test accuracy of the class"
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        if i < n - 1:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+    scale = figure.add_axes((0.89, 0.1, 0.02, 0.8))
+    figure.colorbar(image, cax=scale, label="test accuracy of the class (%)")
+    figure.suptitle(title, y=1 - 0.12 * inch, fontsize=12)
+    return figure
+
+
+def draw_partition(
+    counts: Sequence[Sequence[int]], classes: Sequence[str], title: str, path: Path
+) -> None:
+    """Write a picture of how many rows of each class every client holds."""
+    by_class = [[row[c] or math.nan for row in counts] for c in range(len(classes))]
+    most = max(2, *(max(row) for row in counts))  # a colour scale needs two ends
+    figure = Figure(figsize=(9, min(9, 1.6 + 0.28 * len(classes))), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(
+        by_class, aspect="auto", interpolation="none", cmap="YlGnBu", norm=LogNorm(1, most)
     )
-    figure.suptitle(plain(heading), y=1 - 0.12 * inch, fontsize=12)
-    return figure
+    axes.set(xlabel=f"client (of {len(counts)})", title=f"{literal(title)}: rows of each class")
+    if len(classes) <= MANY_CLASSES:
+        axes.set_yticks(range(len(classes)), [literal(name) for name in classes])
+    else:
+        axes.set_ylabel("class")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(image, label="rows")
+    save_picture(figure, path)
 
 
-def _panels(board: Board, panel: Callable[[Axes, str], None]) -> Figure:
-    """A panel a setting, four beside each other at most, and one legend."""
-    n = len(board.columns)
-    wide = min(n, 4) if n > 2 else n
-    high = math.ceil(n / wide)
-    figure = Figure(figsize=(max(7, 4 * wide), 0.8 + 3.4 * high), layout="constrained")
-    for place, column in enumerate(board.columns, start=1):
-        axes = figure.add_subplot(high, wide, place)
-        panel(axes, column)
-        axes.set_title(plain(title(board, column)), fontsize=11, wrap=True)
-    named: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
-    longest = max(map(len, named))
-    beside = max(1, min(6, len(named), int(10 * figure.get_figwidth() / (longest + 6))))
-    shown = [label.replace("$", r"\$") for label in named]
-    figure.legend(named.values(), shown, loc="outside lower center", ncols=beside, frameon=False)
-    return figure
+def _percent(values: Sequence[float]) -> list[float]:
+    return [100 * value for value in values]

@@ -1,4 +1,4 @@
-"""Runs as they lie on disk: what was run, where, and what came of it round by round."""
+"""Reads what runs recorded: their settings and their rounds."""
 
 import json
 import tomllib
@@ -12,9 +12,9 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.presets import flatten
 from fedadb.experiment.settings import affecting
 from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
-from fedadb.storage.run_directory import EXPERIMENT, ROUNDS
+from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT, ROUNDS
 
-RESOLVED = (
+REQUIRED_SETTINGS = (
     "dataset",
     "rounds",
     "seed",
@@ -26,11 +26,13 @@ RESOLVED = (
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
+    """The settings of a run and the rounds it has recorded so far."""
+
     directory: Path
     experiment: dict[str, Any]  # the resolved table
     rounds: list[Record]
-    whole: bool = True  # whether the last record was written to its end
+    ends_complete: bool = True  # whether the last record was written completely
 
     @property
     def seed(self) -> int:
@@ -41,22 +43,51 @@ class Run:
         return str(self.experiment["algorithm"]["name"])
 
     @property
-    def total(self) -> int:
-        """The rounds that it is to have in the end."""
+    def total_rounds(self) -> int:
+        """The number of rounds that the experiment asks for."""
         return int(self.experiment["rounds"])
+
+    @property
+    def finished(self) -> bool:
+        return len(self.rounds) == self.total_rounds
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.rounds[0]["class_accuracy"])
 
     @property
     def accuracy(self) -> list[float]:
         return [record["accuracy"] for record in self.rounds]
 
+    @property
+    def class_accuracy(self) -> list[list[float | None]]:
+        """Rounds × classes; None where a class was not measured."""
+        return [record["class_accuracy"] for record in self.rounds]
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting that affects results, by dotted name, without the seed."""
-        deciding = affecting(flatten(self.experiment), "results")
-        return {key: value for key, value in deciding.items() if key != "seed"}
+        settings = affecting(flatten(self.experiment), "results")
+        return {key: value for key, value in settings.items() if key != "seed"}
 
-    def beside(self, name: str) -> Any:
-        """What a JSON file of the run's directory says; {} if there is none."""
+    @cached_property
+    def versioned_settings(self) -> dict[str, Any]:
+        """The settings, and the version of the user's own code.
+
+        A part that is the user's own, such as the algorithm, also has `algorithm.code`: the
+        beginning of its source's digest.
+        """
+        digests = self.read_json(ENVIRONMENT).get("own_code", {})
+        code = {
+            f"{part}.code": digests[name][:8]
+            for part in ("model", "algorithm", "federation.partition")
+            if (name := self.settings.get(f"{part}.name")) in digests
+        }
+        return self.settings | code
+
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON file in the run's directory; {} if there is no such file."""
         path = self.directory / name
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -64,70 +95,73 @@ class Run:
             raise Fault(f"{path} is damaged: {error}") from error
 
 
-def find(places: Sequence[Path]) -> list[Path]:
+def find_runs(directories: Sequence[Path]) -> list[Path]:
     """The directories of all runs at or below the given ones."""
-    found: dict[Path, None] = {}
-    for place in places:
-        if not place.is_dir():
-            what = "is not a directory" if place.exists() else "does not exist"
-            raise BadInput(f"{place} {what}; give a run's directory, or one that holds runs")
-        below = [path.parent.resolve() for path in sorted(place.rglob(EXPERIMENT))]
+    runs: dict[Path, None] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            what = "is not a directory" if directory.exists() else "does not exist"
+            raise BadInput(f"{directory} {what}; name a run directory, or one that contains runs")
+        below = [path.parent.resolve() for path in sorted(directory.rglob(EXPERIMENT))]
         if not below:
-            raise BadInput(f"{place} holds no run: there is no {EXPERIMENT} in it or below it")
-        found |= dict.fromkeys(below)
-    return list(found)
+            raise BadInput(f"{directory} contains no run: no {EXPERIMENT} is in it or below it")
+        runs |= dict.fromkeys(below)
+    return list(runs)
 
 
-def read(directory: Path) -> Run:
+def read_recorded_run(directory: Path) -> RecordedRun:
+    """Read one run; files that are damaged or of another version raise Fault."""
     path = directory / EXPERIMENT
     try:
         experiment = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise Fault(f"{path} is damaged: {error}") from error
-    lacking = [key for key in RESOLVED if key not in flatten(experiment)]
-    if lacking:
-        raise Fault(f"{path} has no {lacking[0]!r}: another version wrote it")
+    missing = [key for key in REQUIRED_SETTINGS if key not in flatten(experiment)]
+    if missing:
+        raise Fault(f"{path} has no {missing[0]!r}: another version wrote it")
     rounds = read_records(directory / ROUNDS)
-    for line in rounds:
-        if lacking := [key for key in REQUIRED if key not in line]:
+    for record in rounds:
+        if missing := [key for key in REQUIRED if key not in record]:
             raise Fault(
-                f"{directory / ROUNDS}: round {line['round']} has no {lacking[0]!r}: another "
+                f"{directory / ROUNDS}: round {record['round']} has no {missing[0]!r}: another "
                 "version wrote it"
             )
-    return Run(directory, experiment, rounds, whole=ends_complete(directory / ROUNDS))
+    return RecordedRun(directory, experiment, rounds, ends_complete(directory / ROUNDS))
 
 
-class Reading(NamedTuple):
-    """All runs with a round at least, each experiment once."""
+class CollectedRuns(NamedTuple):
+    """All runs below some directories that have recorded a round, each experiment once."""
 
-    runs: list[Run]
-    notes: list[str]  # on what was passed over
-    damaged: list[str]  # and on what could not be read
+    runs: list[RecordedRun]
+    warnings: list[str]  # about runs that were skipped or are incomplete
+    errors: list[str]  # about runs that could not be read
 
 
-def read_all(places: Sequence[Path]) -> Reading:
-    found: dict[str, Run] = {}
-    notes, damaged = [], []
-    for directory in find(places):
+def collect_runs(directories: Sequence[Path]) -> CollectedRuns:
+    """Read all runs at or below the directories. A run that cannot be read is skipped."""
+    runs: dict[str, RecordedRun] = {}
+    warnings, errors = [], []
+    for directory in find_runs(directories):
         try:
-            run = read(directory)
+            run = read_recorded_run(directory)
+            identity = repr((run.seed, sorted(run.versioned_settings.items(), key=str)))
         except Fault as error:
-            damaged.append(f"left out: {error}")
+            errors.append(f"skipped: {error}")
             continue
-        if not run.whole:
-            notes.append(f"{directory / ROUNDS}: its last line is not whole")
+        if not run.ends_complete:
+            warnings.append(f"{directory / ROUNDS}: its last line is incomplete")
         if not run.rounds:
-            notes.append(f"{directory}: left out, no round is done yet")
+            warnings.append(f"{directory}: skipped, it has no finished round yet")
             continue
-        key = repr((run.seed, sorted(run.settings.items(), key=str)))
-        if known := found.get(key):
-            further = max(known, run, key=lambda one: len(one.rounds))
-            notes.append(f"{known.directory} and {directory} are the same experiment: counted once")
-            found[key] = further
-        else:
-            found[key] = run
-    if not found and not damaged:
-        raise BadInput(f"{', '.join(map(str, places))}: no run there has done a round yet")
-    if not found:
-        raise Fault("; ".join(damaged))
-    return Reading(list(found.values()), notes, damaged)
+        if other := runs.get(identity):
+            warnings.append(
+                f"{other.directory} and {directory} are the same experiment: counted once"
+            )
+            run = max(other, run, key=lambda one: len(one.rounds))
+        runs[identity] = run
+    if not runs and not errors:
+        names = ", ".join(map(str, directories))
+        raise BadInput(f"{names}: no run there has finished a round yet")
+    if not runs:
+        raise Fault("; ".join(errors))
+    return CollectedRuns(list(runs.values()), warnings, errors)

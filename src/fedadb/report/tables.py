@@ -1,175 +1,181 @@
-"""What the tables say: accuracy, what is left of it in the end, and on each domain."""
+"""The tables of a report: accuracy, a summary, and accuracy per domain."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedadb.experiment.presets import scenario
 from fedadb.report import paper
-from fedadb.report.convergence import convergence
-from fedadb.report.formats import NOTHING, RUNNING, Entry, Table
-from fedadb.report.groups import Board
-from fedadb.report.notes import notes
-from fedadb.report.runs import Run
-from fedadb.report.statistics import (
-    Spread,
+from fedadb.report.cells import Cell, Number, RoundsDone, Score, Table, Traffic
+from fedadb.report.comparison import Comparison
+from fedadb.report.convergence import convergence_table
+from fedadb.report.metrics import (
+    SeedStatistics,
     best_rounds,
     forgetting,
     last_rounds,
-    over_seeds,
+    seed_statistics,
 )
+from fedadb.report.notes import notes
+from fedadb.report.recorded_runs import RecordedRun
 from fedadb.storage.run_directory import PARTITION
 
 
-def accuracy(board: Board) -> Table:
-    """The best five rounds of each seed, over seeds, in per cent; the paper's value beside ours."""
-    scores = {
-        place: over_seeds([best_rounds(run.accuracy) for run in at])
-        for place, at in board.at.items()
+def all_tables(comparison: Comparison) -> list[Table]:
+    """Every table that these runs have numbers for."""
+    tables = [
+        accuracy_table(comparison),
+        summary_table(comparison),
+        convergence_table(comparison),
+        domain_table(comparison),
+    ]
+    return [table for table in tables if table]
+
+
+def accuracy_table(comparison: Comparison) -> Table:
+    """The mean of each seed's five best rounds, over seeds; the paper's value beside it."""
+    statistics = {
+        key: seed_statistics([best_rounds(run.accuracy) for run in runs])
+        for key, runs in comparison.runs.items()
     }
-    ended = {place: score for place, score in scores.items() if finished(board.at[place])}
+    finished = {key: all(run.finished for run in runs) for key, runs in comparison.runs.items()}
     best = {
-        c: max((score.mean for (_, column), score in ended.items() if column == c), default=None)
-        for c in board.columns
+        setting: max(
+            (s.mean for key, s in statistics.items() if key[1] == setting and finished[key]),
+            default=None,
+        )
+        for setting in comparison.settings
     }
-    averages = _averages(board)
+    averages = _averaged_settings(comparison)
     rows = []
-    for row in board.rows:
-        entries = [Entry(row)]
-        for column in board.columns:
-            if (score := scores.get((row, column))) is None:
-                entries.append(Entry(NOTHING))
-            else:
-                at = board.at[row, column]
-                beside, done = _published(paper.published(at[0])), finished(at)
-                text = _spread(score) if done else f"{_spread(score)} {RUNNING}"
-                entries.append(Entry(text, done and score.mean == best[column], beside))
-        entries += [_average(board, row, columns, scores) for columns in averages.values()]
-        rows.append(entries)
-    header = ["", *board.columns, *averages]
+    for method in comparison.methods:
+        cells = [Cell(method)]
+        for setting in comparison.settings:
+            key = method, setting
+            if key not in statistics:
+                cells.append(Cell(None))
+                continue
+            cells.append(
+                Cell(
+                    _score(statistics[key], running=not finished[key]),
+                    best=finished[key] and statistics[key].mean == best[setting],
+                    paper=paper.published(comparison.runs[key][0]),
+                )
+            )
+        cells += [_average(comparison, method, s, statistics) for s in averages.values()]
+        rows.append(cells)
+    header = ["", *comparison.settings, *averages]
     title = "Test accuracy (%): the mean of the best five rounds"
-    return Table("accuracy", title, header, rows, notes(board))
+    return Table("accuracy", title, header, rows, notes(comparison))
 
 
-def finished(runs: Sequence[Run]) -> bool:
-    return all(len(run.rounds) == run.total for run in runs)
-
-
-def _averages(board: Board) -> dict[str, list[str]]:
-    """Which columns have a mean: those of a scenario, if all differ in dataset and α alone."""
+def _averaged_settings(comparison: Comparison) -> dict[str, list[str]]:
+    """The settings to average: those of a scenario, if they differ only in dataset and α."""
     groups: dict[str, list[str]] = {}
-    for column in board.columns:
-        _, *parts = column.split(", ")
-        name = scenario(next(iter(board.cells(column).values()))[0].settings)
+    for setting in comparison.settings:
+        _, *parts = setting.split(", ")
+        name = scenario(comparison.first_run(setting).settings)
         if any(part != name and not part.startswith("α=") for part in parts):
             return {}
-        groups.setdefault(f"average, {name}" if name in parts else "average", []).append(column)
-    return {name: columns for name, columns in groups.items() if len(columns) > 1}
+        groups.setdefault(f"average, {name}" if name in parts else "average", []).append(setting)
+    return {name: settings for name, settings in groups.items() if len(settings) > 1}
 
 
 def _average(
-    board: Board, row: str, columns: Sequence[str], scores: Mapping[tuple[str, str], Spread]
-) -> Entry:
-    found = [scores[row, column].mean for column in columns if (row, column) in scores]
-    if len(found) < len(columns):
-        return Entry(NOTHING)
-    runs = [board.at[row, column][0] for column in columns]
-    whole = len(runs) == 10 and all(paper.published(run) for run in runs)
-    beside = _published(paper.average(runs[0])) if whole else ""
-    return Entry(f"{100 * fmean(found):.2f}", paper=beside)
+    comparison: Comparison,
+    method: str,
+    settings: Sequence[str],
+    statistics: Mapping[tuple[str, str], SeedStatistics],
+) -> Cell:
+    if any((method, setting) not in statistics for setting in settings):
+        return Cell(None)
+    runs = [comparison.runs[method, setting][0] for setting in settings]
+    all_of_table_1 = len(runs) == 10 and all(paper.published(run) for run in runs)
+    mean = fmean(statistics[method, setting].mean for setting in settings)
+    return Cell(Score(100 * mean), paper=paper.average(runs[0]) if all_of_table_1 else None)
 
 
-def summary(board: Board) -> Table:
-    """Numbers that the choice of the best rounds does not flatter, a line a method and setting."""
+def summary_table(comparison: Comparison) -> Table:
+    """One row per method and setting, with numbers that do not choose the best rounds too."""
     rows = [
-        [Entry(column), Entry(row), *_measures(runs)]
-        for column in board.columns
-        for row, runs in board.cells(column).items()
+        [Cell(setting), Cell(method), *_summary(runs)]
+        for setting in comparison.settings
+        for method, runs in comparison.by_method(setting).items()
     ]
     header = ["setting", "method", "best 5", "last", "last 10", "forgetting"]
     header += ["rounds", "seeds", "s/round", "kB down/up"]
     title = "Accuracy (%) of the best five rounds, the last and the last ten, and forgetting"
-    return Table("summary", title, header, rows, notes(board))
+    return Table("summary", title, header, rows, notes(comparison))
 
 
-def _measures(runs: Sequence[Run]) -> list[Entry]:
-    def over(measure: Callable[[Run], float]) -> str:
-        return _spread(over_seeds([measure(run) for run in runs]))
-
-    done, total = min(len(run.rounds) for run in runs), runs[0].total
-    lost = NOTHING
-    if done > 1:
-        lost = over(lambda run: forgetting([r["class_accuracy"] for r in run.rounds]))
+def _summary(runs: Sequence[RecordedRun]) -> list[Cell]:
+    best, last, last_ten = (
+        _score(seed_statistics(values))
+        for values in (
+            [best_rounds(run.accuracy) for run in runs],
+            [run.accuracy[-1] for run in runs],
+            [last_rounds(run.accuracy) for run in runs],
+        )
+    )
+    drops = [forgetting(run.class_accuracy) for run in runs]
+    known = [drop for drop in drops if drop is not None]
     return [
-        Entry(
-            over(lambda run: best_rounds(run.accuracy)), paper=_published(paper.published(runs[0]))
-        ),
-        Entry(over(lambda run: run.accuracy[-1])),
-        Entry(over(lambda run: last_rounds(run.accuracy))),
-        Entry(lost),
-        Entry(str(done) if done == total else f"{done}/{total}"),
-        Entry(str(len(runs))),
-        Entry(f"{fmean(r['seconds'] for run in runs for r in run.rounds):.2f}"),
-        Entry(_traffic(runs)),
+        Cell(best, paper=paper.published(runs[0])),
+        Cell(last),
+        Cell(last_ten),
+        Cell(_score(seed_statistics(known)) if len(known) == len(runs) else None),
+        Cell(RoundsDone(min(len(run.rounds) for run in runs), runs[0].total_rounds)),
+        Cell(Number(len(runs))),
+        Cell(Number(fmean(r["seconds"] for run in runs for r in run.rounds), decimals=2)),
+        Cell(_traffic(runs)),
     ]
 
 
-def _traffic(runs: Sequence[Run]) -> str:
-    """What a client receives and sends in a round; records of earlier versions do not say."""
+def _traffic(runs: Sequence[RecordedRun]) -> Traffic | None:
+    """The mean traffic per client and round; None if an earlier version wrote the records."""
     rounds = [r for run in runs for r in run.rounds if "bytes_down" in r]
     if not rounds:
-        return NOTHING
-    return "/".join(
-        f"{fmean(r[key] for r in rounds) / 1000:.0f}" for key in ("bytes_down", "bytes_up")
-    )
+        return None
+    down, up = (fmean(r[key] for r in rounds) / 1000 for key in ("bytes_down", "bytes_up"))
+    return Traffic(down, up)
 
 
-def _published(known: paper.Published | None) -> str:
-    if known is None:
-        return ""
-    beside = "" if known.deviation is None else f" ± {known.deviation:.2f}"
-    return f"{known.mean:.2f}{beside}"
-
-
-def domains(board: Board) -> Table | None:
-    """The accuracy on each domain in the five best rounds, where data have domains."""
-    rows: list[list[Entry]] = []
+def domain_table(comparison: Comparison) -> Table | None:
+    """The accuracy on each domain in the five best rounds; None if no data have domains."""
+    rows: list[list[Cell]] = []
     names: list[str] = []
-    for column in board.columns:
-        for row, runs in board.cells(column).items():
+    for setting in comparison.settings:
+        for method, runs in comparison.by_method(setting).items():
             if "domain_accuracy" not in runs[0].rounds[0]:
                 continue
-            scores = [_known(values) for values in zip(*map(_by_domain, runs), strict=True)]
-            named = runs[0].beside(PARTITION).get("domains") or range(len(scores))
-            names = names or [str(name) for name in named]
-            if len(scores) == len(names):  # data with other domains have no place here
-                means = [score.mean for score in scores if score]
-                entries = [Entry(_spread(score)) if score else Entry(NOTHING) for score in scores]
-                mean = Entry(f"{100 * fmean(means):.2f}") if means else Entry(NOTHING)
-                rows.append([Entry(column), Entry(row), *entries, mean])
+            domains = list(zip(*map(_domain_accuracy, runs), strict=True))
+            recorded = runs[0].read_json(PARTITION).get("domains") or range(len(domains))
+            names = names or [str(name) for name in recorded]
+            if len(domains) != len(names):  # other data, with other domains
+                continue
+            known = [[value for value in values if value is not None] for values in domains]
+            statistics = [seed_statistics(values) if values else None for values in known]
+            means = [s.mean for s in statistics if s]
+            rows.append([
+                Cell(setting),
+                Cell(method),
+                *(Cell(_score(s) if s else None) for s in statistics),
+                Cell(Score(100 * fmean(means)) if means else None),
+            ])  # fmt: skip
     if not rows:
         return None
     header = ["setting", "method", *names, "mean"]
-    return Table("domains", "Accuracy on each domain (%)", header, rows, notes(board))
+    return Table("domains", "Accuracy on each domain (%)", header, rows, notes(comparison))
 
 
-def _known(values: Sequence[float | None]) -> Spread | None:
-    known = [value for value in values if value is not None]
-    return over_seeds(known) if known else None
-
-
-def _by_domain(run: Run) -> list[float | None]:
+def _domain_accuracy(run: RecordedRun) -> list[float | None]:
+    """The mean accuracy on each domain in the five best rounds; None if it was never measured."""
     best = sorted(run.rounds, key=lambda record: float(record["accuracy"]))[-5:]
-    by_domain = zip(*(r["domain_accuracy"] for r in best), strict=True)
-    known = [[value for value in values if value is not None] for values in by_domain]
-    return [fmean(values) if values else None for values in known]  # a site may have been away
+    domains = zip(*(record["domain_accuracy"] for record in best), strict=True)
+    # A site that was not connected did not measure its domain.
+    known = [[value for value in values if value is not None] for values in domains]
+    return [fmean(values) if values else None for values in known]
 
 
-def everything(board: Board) -> list[Table]:
-    """All tables that there is something for."""
-    made = [accuracy(board), summary(board), convergence(board), domains(board)]
-    return [table for table in made if table]
-
-
-def _spread(score: Spread) -> str:
-    beside = f" ± {100 * score.deviation:.2f}" if score.seeds > 1 else ""
-    return f"{100 * score.mean:.2f}{beside}"
+def _score(statistics: SeedStatistics, running: bool = False) -> Score:
+    deviation = 100 * statistics.deviation if statistics.seeds > 1 else None
+    return Score(100 * statistics.mean, deviation, running)

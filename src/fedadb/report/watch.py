@@ -1,4 +1,4 @@
-"""The page over loopback, following runs as they go on."""
+"""Serves the page on loopback, and keeps it up to date while runs continue."""
 
 import hashlib
 import json
@@ -11,57 +11,58 @@ from threading import Lock
 from typing import Any
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.report.groups import arrange
-from fedadb.report.page import as_json, page
-from fedadb.report.pagedata import page_data
-from fedadb.report.runs import find, read_all
+from fedadb.report.comparison import arrange
+from fedadb.report.page import render_page, to_json
+from fedadb.report.page_data import page_data
+from fedadb.report.recorded_runs import collect_runs, find_runs
 from fedadb.storage.run_directory import ROUNDS
 
 
-class Watched:
-    """Runs below some directories, read anew when one of them has gone on."""
+class LiveData:
+    """The page's data of all runs below some directories, read again when records are added."""
 
-    def __init__(self, places: Sequence[Path], title: str) -> None:
-        self.places, self.title = places, title
+    def __init__(self, directories: Sequence[Path], title: str) -> None:
+        self.directories, self.title = directories, title
         self._lock = Lock()
-        self._state: tuple[tuple[str, int], ...] = ()
-        self._shown: dict[str, Any] = {}
+        self._sizes: dict[Path, int] = {}  # of the record files when they were read
+        self._data: dict[str, Any] = {}
 
-    def data(self) -> str:
-        """What the page shows now, as JSON; the last that could be read if now it cannot."""
+    def json(self) -> str:
+        """The data as JSON; if the runs cannot be read now, the previous data with the error."""
         with self._lock:
             try:
-                found = [directory / ROUNDS for directory in find(self.places)]
-                state = tuple((str(p), p.stat().st_size) for p in found if p.exists())
-                if state != self._state:
-                    reading = read_all(self.places)
-                    self._shown = page_data(arrange(reading.runs), self.title)
-                    self._shown["trouble"] = "; ".join(reading.damaged)
-                    self._state = state
+                files = [directory / ROUNDS for directory in find_runs(self.directories)]
+                sizes = {path: path.stat().st_size for path in files if path.exists()}
+                if sizes != self._sizes:
+                    collected = collect_runs(self.directories)
+                    self._data = page_data(arrange(collected.runs), self.title)
+                    self._data["errors"] = collected.errors
+                    self._sizes = sizes
             except (BadInput, Fault, OSError) as error:
-                if not self._shown:
+                if not self._data:
                     raise
-                return as_json({**self._shown, "trouble": str(error)})
-            return as_json(self._shown)
+                return to_json({**self._data, "errors": [str(error)]})
+            return to_json(self._data)
 
 
-def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
-    """A server on loopback that is ready to run; port 0 is any that is free."""
+def serve_page(live: LiveData, port: int) -> ThreadingHTTPServer:
+    """A server of the page on loopback, ready for `serve_forever`; port 0 is any free one."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            # A web page elsewhere could point its own host name at this address and read the data.
             host = (self.headers.get("Host") or "").rpartition(":")[0]
-            if host not in ("127.0.0.1", "localhost"):  # a page elsewhere that says it is this one
-                return self._send(403, "text/plain", "This is for the machine it runs on.")
+            if host not in ("127.0.0.1", "localhost"):
+                return self._send(403, "text/plain", "Only this machine may read this page.")
             try:
-                data = watched.data()
+                data = live.json()
             except (BadInput, Fault, OSError) as error:
-                waiting = f"<meta http-equiv=refresh content=2><p>{escape(str(error))}"
-                return self._send(503, "text/html", waiting)
+                retry = f"<meta http-equiv=refresh content=2><p>{escape(str(error))}"
+                return self._send(503, "text/html", retry)
             if self.path == "/":
-                return self._send(200, "text/html", page(json.loads(data), live=True))
+                return self._send(200, "text/html", render_page(json.loads(data), live=True))
             if self.path != "/data.json":
-                return self._send(404, "text/plain", "There is / and /data.json.")
+                return self._send(404, "text/plain", "This server has / and /data.json.")
             version = f'"{hashlib.sha256(data.encode()).hexdigest()}"'
             if self.headers.get("If-None-Match") == version:
                 return self._send(304, "application/json", "")
@@ -76,7 +77,7 @@ def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
             if version:
                 self.send_header("ETag", version)
             self.end_headers()
-            with suppress(ConnectionError):  # who asked may have left
+            with suppress(ConnectionError):  # the browser may have closed the connection
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
@@ -84,9 +85,11 @@ def serve(watched: Watched, port: int) -> ThreadingHTTPServer:
             self.do_GET()
 
         def log_message(self, format: str, *words: object) -> None:
-            """Say nothing: the terminal is the user's."""
+            """Write nothing to the terminal."""
 
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), Answer)
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        raise BadInput(f"--port {port}: {error.strerror}; another one, or 0 for any") from error
+        raise BadInput(
+            f"--port {port}: {error.strerror}; choose another one, or 0 for any free one"
+        ) from error

@@ -1,32 +1,45 @@
-"""One page that holds all it needs, to open from disk or to watch over loopback."""
+"""The page: one HTML file that contains everything it needs."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, Template
 from plotly.offline import get_plotlyjs
 
-HERE = Path(__file__).parent
+DIRECTORY = Path(__file__).parent
+SCRIPTS = ("elements", "plotting", "tables", "curves", "classes", "anchors", "analyses", "main")
+JSON_OPTIONS: dict[str, Any] = {
+    "separators": (",", ":"),
+    "ensure_ascii": False,
+    "allow_nan": False,
+    "sort_keys": False,
+}
 
 
-def page(data: dict[str, Any], live: bool = False) -> str:
-    """The page; a live one asks its server for `data.json` again and again."""
-    parts = {
-        "/*STYLE*/": _read("page.css"),
-        "/*PLOTLY*/": get_plotlyjs(),
-        "/*SCRIPT*/": _read("page.js"),
-        "/*DATA*/": as_json(data).replace("<", "\\u003c"),  # or a name could end the script
-        "<body>": "<body data-live>" if live else "<body>",
-    }
-    made = _read("page.html")
-    for mark, part in parts.items():
-        made = made.replace(mark, part, 1)
-    return made
+def render_page(data: dict[str, Any], live: bool = False) -> str:
+    """The page with its data; a live one asks its server for new data every two seconds."""
+    return _template().render(
+        data=data,
+        live=live,
+        style=_read("page.css"),
+        plotly=get_plotlyjs(),
+        scripts="\n".join(_read(f"{name}.js") for name in SCRIPTS),
+    )
 
 
-def as_json(data: dict[str, Any]) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def to_json(data: dict[str, Any]) -> str:
+    return json.dumps(data, **JSON_OPTIONS)
+
+
+@cache
+def _template() -> Template:
+    # Autoescaping and `tojson` keep names in the data from being read as markup.
+    environment = Environment(loader=FileSystemLoader(DIRECTORY), autoescape=True)
+    environment.policies["json.dumps_kwargs"] = JSON_OPTIONS
+    return environment.get_template("page.html")
 
 
 def _read(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
+    return (DIRECTORY / name).read_text(encoding="utf-8")

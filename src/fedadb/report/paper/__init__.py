@@ -1,74 +1,82 @@
-"""The numbers that the paper publishes, and which of our runs they may stand beside."""
+"""The paper's published numbers, and which of them belong to a given run."""
 
 import csv
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedadb.experiment.presets import flatten, scenario
 from fedadb.experiment.settings import role
-from fedadb.report.runs import Run
+from fedadb.report.cells import PublishedRounds, Score
+from fedadb.report.metrics import TARGET_SHARES
+from fedadb.report.recorded_runs import RecordedRun
 
-HERE = Path(__file__).parent
-
-
-class Published(NamedTuple):
-    """An accuracy of the paper, in per cent."""
-
-    mean: float
-    deviation: float | None
+DIRECTORY = Path(__file__).parent
 
 
 @cache
 def table(name: str) -> list[dict[str, str]]:
     """The rows of one of the paper's tables."""
-    with (HERE / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+    with (DIRECTORY / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 @cache
 def settings() -> dict[str, Any]:
-    return tomllib.loads((HERE / "settings.toml").read_text(encoding="utf-8"))
+    """The content of settings.toml."""
+    return tomllib.loads((DIRECTORY / "settings.toml").read_text(encoding="utf-8"))
 
 
-def deviations(run: Run) -> dict[str, Any] | None:
-    """Where a run's settings are not the paper's; None if the paper has nothing like it.
-
-    The dataset, its skew α, the scenario and the method are what the paper varies.
-    """
-    paper, dataset, name = settings(), run.experiment["dataset"], run.algorithm
-    known = dataset in paper["rounds"] and name in paper["algorithm"]
-    if not known or scenario(run.settings) is None:
-        return None
-    expected = flatten(
+def settings_for(dataset: str, algorithm: str) -> dict[str, Any]:
+    """The paper's settings for an algorithm on a dataset, by dotted name; those that it has."""
+    paper = settings()
+    partition = paper["partition"]["pacs" if dataset == "pacs" else "others"]
+    general = paper["algorithm"].get(algorithm, {})
+    return flatten(
         {
-            "rounds": paper["rounds"][dataset],
-            "model": paper["model"][dataset],
-            "federation": paper["federation"],
-            "federation.partition": paper["partition"]["pacs" if dataset == "pacs" else "others"],
+            **{key: paper[key][dataset] for key in ("rounds", "model") if dataset in paper[key]},
+            "federation": {**paper["federation"], "partition": partition},
             "local": paper["local"],
-            "algorithm": {"name": name, **paper["algorithm"][name]},
+            "algorithm": {"name": algorithm, **general},
             "engine": paper["engine"],
         }
-    )
+    ) | settings_on(dataset, algorithm)
+
+
+def settings_on(dataset: str, algorithm: str) -> dict[str, Any]:
+    """The algorithm's settings that have a value of their own on this dataset, by dotted name."""
+    values = settings()["dataset"].get(dataset, {}).get("algorithm", {}).get(algorithm, {})
+    return {f"algorithm.{key}": value for key, value in values.items()}
+
+
+def changed_settings(run: RecordedRun) -> dict[str, Any] | None:
+    """The run's settings that are not the paper's; None if the paper has no similar run.
+
+    The paper varies the dataset, its skew α, the scenario and the method; they do not count.
+    """
+    dataset = run.experiment["dataset"]
+    known = dataset in settings()["rounds"] and run.algorithm in settings()["algorithm"]
+    if not known or scenario(run.settings) is None:
+        return None
+    expected = settings_for(dataset, run.algorithm)
     keys = [key for key in (expected | run.settings) if role(key).fixed_by_paper]
-    changed = {key: run.settings.get(key) for key in keys}
-    return {key: value for key, value in changed.items() if value != expected.get(key)}
+    actual = {key: run.settings.get(key) for key in keys}
+    return {key: value for key, value in actual.items() if value != expected.get(key)}
 
 
-def published(run: Run) -> Published | None:
-    """What the paper has for the run's setting."""
-    changed = deviations(run)
+def published(run: RecordedRun) -> Score | None:
+    """The accuracy that the paper has for the run's settings."""
+    changed = changed_settings(run)
     if changed is None:
         return None
     dataset, alpha = run.experiment["dataset"], _alpha(run)
-    where = {"dataset": dataset, "alpha": alpha}
+    if not changed and dataset == "pacs":
+        return _find("pacs", {"algorithm": run.algorithm})
     if not changed:
-        here = {"scenario": scenario(run.settings), "algorithm": run.algorithm}
-        name = "pacs" if dataset == "pacs" else "table1"
-        return _find(name, {"algorithm": run.algorithm} if dataset == "pacs" else {**where, **here})
+        key = {"dataset": dataset, "alpha": alpha, "algorithm": run.algorithm}
+        return _find("table1", {**key, "scenario": scenario(run.settings)})
     if scenario(run.settings) != "cross-device":
         return None
     if changed.keys() == {"algorithm.beta"} and alpha == "0.1":
@@ -81,27 +89,31 @@ def published(run: Run) -> Published | None:
     return None
 
 
-def average(run: Run) -> Published | None:
+def average(run: RecordedRun) -> Score | None:
     """The mean over the ten columns of Table 1, for the run's method and scenario."""
     key = {"scenario": scenario(run.settings), "dataset": "average", "algorithm": run.algorithm}
     return _find("table1", key)
 
 
-def rounds_to_targets(run: Run) -> list[dict[str, str]]:
-    """The rows of the paper's convergence table, lowest target first, for the run's setting."""
-    if deviations(run) != {} or scenario(run.settings) != "cross-device":
-        return []
+def rounds_to_targets(run: RecordedRun) -> dict[float, PublishedRounds]:
+    """The paper's convergence table for the run's settings, by share of the best accuracy."""
+    if changed_settings(run) != {} or scenario(run.settings) != "cross-device":
+        return {}
     key = {"dataset": run.experiment["dataset"], "alpha": _alpha(run), "algorithm": run.algorithm}
-    return [row for row in table("convergence") if key.items() <= row.items()]
+    # Rows are in the order of their targets.
+    rows = [row for row in table("convergence") if key.items() <= row.items()]
+    rounds = [PublishedRounds(int(r["rounds"] or 0) or None, int(r["target"])) for r in rows]
+    return dict(zip(TARGET_SHARES, rounds, strict=False))
 
 
-def _alpha(run: Run) -> str:
+def _alpha(run: RecordedRun) -> str:
     return f"{run.settings.get('federation.partition.alpha', 0):g}"
 
 
-def _find(name: str, key: Mapping[str, Any]) -> Published | None:
+def _find(name: str, key: Mapping[str, Any]) -> Score | None:
+    """The accuracy in the first row of a table that has these values."""
     for row in table(name):
         if key.items() <= row.items():
             deviation = float(row["std"]) if row.get("std") else None
-            return Published(float(row["accuracy"]), deviation)
+            return Score(float(row["accuracy"]), deviation)
     return None

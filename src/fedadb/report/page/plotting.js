@@ -1,0 +1,82 @@
+// What all plots share: the library, colours, axes and line styles.
+
+const colour = (method) => data.colours[method];
+
+function theme(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** Compile the library when the first plot is drawn, so that the page opens without waiting for it. */
+function loadPlotly() {
+  if (!window.Plotly) document.head.append(element("script", {}, $("plotly").textContent));
+}
+
+const narrow = () => innerWidth <= 600;
+
+/** Draw a plot. An axis with `whole: true` has ticks at whole numbers only. */
+function draw(id, traces, layout) {
+  loadPlotly();
+  const plot = $(id);
+  plot.hidden = false;
+  const { whole, ...xaxis } = layout.xaxis ?? {};
+  const axis = { gridcolor: theme("--line"), zerolinecolor: theme("--line"), automargin: true, ticklabelstandoff: 5 };
+  const yaxis = { ...layout.yaxis };
+  if (yaxis.title) yaxis.title.standoff = 10;  // or it overlaps long tick labels
+  if (whole) Object.assign(xaxis, { tick0: 0, dtick: wholeStep(plot, xRange(traces)) });
+  Plotly.react(plot, traces, {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: theme("--ink") },
+    modebar: { bgcolor: "rgba(0,0,0,0)" },
+    hoverlabel: { bgcolor: theme("--panel"), bordercolor: theme("--line"), font: { color: theme("--ink") } },
+    margin: { l: 50, r: 10, t: layout.title ? 40 : 15, b: 50 }, showlegend: false, ...layout,
+    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis },
+  }, { responsive: true, displaylogo: false, displayModeBar: narrow() ? false : "hover" });
+  if (whole && !plot.dataset.whole) {
+    plot.dataset.whole = "yes";
+    plot.on("plotly_relayout", () => {  // after a zoom, or if the window has another width
+      const step = wholeStep(plot, plot.layout.xaxis.range ?? xRange(plot.data));
+      if (step !== plot.layout.xaxis.dtick) Plotly.relayout(plot, { "xaxis.dtick": step });
+    });
+  }
+}
+
+function xRange(traces) {
+  const x = traces.flatMap((trace) => trace.x ?? trace.z[0].map((_, i) => i));
+  return x.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+}
+
+/** The distance of ticks: 1, 2, 5, 10, …, with room for each label. */
+function wholeStep(plot, [low, high]) {
+  const ticks = Math.max(2, (plot.clientWidth - 60) / 60);
+  for (let power = 1; ; power *= 10) {
+    for (const step of [power, 2 * power, 5 * power]) if ((high - low) / step <= ticks) return step;
+  }
+}
+
+// A line that lies on n others has the n-th style: its gaps show the lines below.
+const DASHES = ["solid", "14px,14px", "7px,21px", "3px,25px"];
+const BORDERS = ["solid", "dashed", "dotted", "dotted"];
+
+/** The style of each line, [{ method, y }], by the number of other methods' lines below it. */
+function lineStyles(lines) {
+  const values = lines.flatMap((line) => line.y.filter((v) => v !== null));
+  const tolerance = 0.005 * values.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+  const coincide = (a, b) => a.every((v, i) => i >= b.length || v === b[i] || Math.abs(v - b[i]) <= tolerance);
+  return lines.map((line, i) => {
+    const below = lines.slice(0, i).filter((one) => one.method !== line.method && coincide(line.y, one.y));
+    return Math.min(unique(below.map((one) => one.method)).length, DASHES.length - 1);
+  });
+}
+
+/** A sample of a line for legends. */
+const sample = (method, style) => element("i", { style: `border-top: 3px ${BORDERS[style]} ${colour(method)}` });
+
+/** The scale of colours beside a heat map; above it where there is little room. */
+function colourbar(title, more = {}) {
+  const text = { title: { text: title, side: narrow() ? "top" : "right" }, thickness: 12, ...more };
+  return narrow() ? { ...text, orientation: "h", x: 0.5, y: 1.02, yanchor: "bottom", len: 0.9 } : text;
+}
+
+/** A title; where the scale of colours is above the plot, it is above that. */
+function plotTitle(text) {
+  return { title: { text, font: { size: narrow() ? 14 : 17 } } };
+}

@@ -1,0 +1,93 @@
+// The overview, the other tables, and the list of runs.
+
+let order = { column: null, down: true };
+
+function drawState() {
+  const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+  const finished = data.runs.filter((run) => run.done === run.total).length;
+  const rounds = data.runs.reduce((sum, run) => sum + run.done, 0);
+  const live = document.body.hasAttribute("data-live") ? " The page follows them while they continue." : "";
+  document.title = `${data.title} · fedadb`;
+  $("title").textContent = data.title;
+  const errors = data.errors?.length ? ` Error: ${data.errors.join("; ")}` : "";
+  $("state").textContent = `${count(data.runs.length, "run")}, ${finished} finished, ${count(rounds, "round")}.${live}${errors}`;
+}
+
+function drawOverview() {
+  const table = data.tables.summary;
+  const words = $("filter").value.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  let rows = table.rows.filter((row) => {
+    const text = row.map((cell) => cell.text).join(" ").toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+  if (order.column !== null) {
+    const sign = order.down ? -1 : 1;
+    rows = rows.toSorted((a, b) => sign * compareCells(a[order.column], b[order.column]));
+  }
+  const head = table.header.map((name, i) => {
+    const sort = () => {
+      order = { column: i, down: order.column === i ? !order.down : i > 1 };
+      drawOverview();
+      $("table").querySelectorAll("th button")[i].focus();
+    };
+    const direction = order.column !== i ? "none" : order.down ? "descending" : "ascending";
+    return element("th", { scope: "col", "aria-sort": direction },
+      element("button", { type: "button", onclick: sort }, name));
+  });
+  fillTable($("table"), head, rows);
+  fillPlainTable("accuracy-table", data.tables.accuracy);
+  $("domains").hidden = !data.tables.domains;
+  if (data.tables.domains) fillPlainTable("domain-table", data.tables.domains);
+  fillNotes("notes", table.notes);
+}
+
+/** By numbers; a missing number is less than any other; texts by the alphabet. */
+function compareCells(a, b) {
+  if (a.number !== null && b.number !== null) return a.number - b.number;
+  if (a.number !== null || b.number !== null) return a.number === null ? -1 : 1;
+  return (a.text > b.text) - (a.text < b.text);
+}
+
+function fillTable(table, head, rows) {
+  const cell = ({ text, best, paper }) => element("td", {}, best ? element("strong", {}, text) : text,
+    ...(paper ? [element("small", {}, `paper ${paper}`)] : []));
+  table.replaceChildren(
+    element("thead", {}, element("tr", {}, ...head)),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+  hintScroll(table.parentElement);
+}
+
+const columnHead = (name) => element("th", { scope: "col" }, name);
+
+function fillPlainTable(id, table) {
+  fillTable($(id), table.header.map(columnHead), table.rows);
+}
+
+function fillNotes(id, notes) {
+  $(id).replaceChildren(...notes.map((note) => element("li", {}, note)));
+}
+
+/** Add a hint below a table that does not fit its box. */
+function hintScroll(box) {
+  const table = box.firstElementChild;
+  const cut = [[table.scrollWidth > box.clientWidth, "columns"], [table.scrollHeight > box.clientHeight, "rows"]];
+  const more = cut.filter(([is]) => is).map(([, what]) => what).join(" and ");
+  if (more) box.dataset.more = `Scroll for more ${more}.`;
+  else delete box.dataset.more;
+}
+
+function drawConvergence() {
+  fillPlainTable("convergence-table", data.tables.convergence);
+  fillNotes("convergence-notes", data.tables.convergence.notes);
+}
+
+function drawRuns() {
+  const open = new Set([...document.querySelectorAll("#run-list details[open]")].map((one) => one.dataset.run));
+  $("run-list").replaceChildren(...data.runs.map((run) => {
+    const made = element("details", { "data-run": run.directory },
+      element("summary", {}, `${runLabel(run)}: ${run.done} of ${run.total} rounds (${run.directory})`),
+      element("pre", { tabindex: "0" }, run.experiment), element("pre", { tabindex: "0" }, run.environment));
+    made.open = open.has(run.directory);
+    return made;
+  }));
+}
