@@ -1,67 +1,64 @@
-"""What each hospital has of federating: its own model, trained as long, beside the common one."""
+"""Compare the common model with one that each hospital trains alone, for as many rounds."""
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+import fedadb
 from fedadb import datasets
-from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Round
-from fedadb.core.data import Shard
-from fedadb.core.stream import Stream
-from fedadb.core.task import Task
-from fedadb.deploy.site_data import load
-from fedadb.engine.cohorts import OneByOne
-from fedadb.engine.evaluate import evaluate
-from fedadb.engine.federate import Snapshot, federate
-from fedadb.engine.local import Learner
-from fedadb.experiment import config
-from fedadb.experiment.build import model
+from fedadb.core.data import DataSpec
+from fedadb.datasets.own import load_own
+from fedadb.experiment.build import build_model
+
+BATCH_SIZE = 128  # of evaluation
 
 
-def shown(accuracy: float | None) -> str:
+def train_alone(
+    e: fedadb.Experiment, spec: DataSpec, train: fedadb.Examples
+) -> tuple[fedadb.Model, fedadb.Vector]:
+    """The model and its weights after training on one hospital's images: FedAvg of one client."""
+    algorithm, rng, classes = fedadb.FedAvg(), fedadb.Stream(e.seed), len(spec.classes)
+    f = build_model(e.model_copy(update={"algorithm": algorithm}), spec)
+    shard = fedadb.Shard(train, torch.arange(len(train.y)), classes, spec.transform)
+    learner = fedadb.Learner(algorithm, f, e.local)
+    cohort = fedadb.OneByOne(learner, [shard], rng)
+    before = fedadb.Round(t=0, total=e.rounds, clients=1, examples=len(train.y))
+    w = f.weights()
+    start = fedadb.Snapshot(before, algorithm.init(w))
+    for now in fedadb.federate(learner, cohort, choose=lambda t: [0], rng=rng, start=start):
+        w = algorithm.deployed(now.server)
+    return f, w
+
+
+def show(accuracy: float | None) -> str:
+    """The accuracy; None if the site was not connected."""
     return "away" if accuracy is None else f"{accuracy:.3f}"
 
 
-def main(place: Path) -> None:
-    torch.set_num_threads(1)
-    e = config.Experiment.read(config.load_toml(place / "experiment.toml"))
-    alone = e.model_copy(update={"algorithm": FedAvg()})  # of one site: plain SGD
-    everybody = datasets.load(e.dataset)
-    task = Task.of(everybody)
-    domain = task.transform.domain(task.shape)
-    rounds = [json.loads(line) for line in (place / "run" / "rounds.jsonl").open()]
-    before, after = rounds[0], rounds[-1]
-    table = Table("", "its own model", "round 1", f"round {e.rounds}", title="accuracy on")
+def main(directory: Path) -> None:
+    e = fedadb.Experiment.read(tomllib.loads((directory / "experiment.toml").read_text()))
+    common = datasets.load(e.dataset)
+    rounds = [json.loads(line) for line in (directory / "run" / "rounds.jsonl").open()]
+    first, last = rounds[0], rounds[-1]
+    table = Table("", "a model of its own", "round 1", f"round {e.rounds}", title="accuracy on")
     on_all = []
     for k in range(3):
-        train, test = load(f"npz:{place / f'hospital-{k}' / 'images.npz'}", task)
-        f = model(alone, domain, len(task.classes), torch.device("cpu"))
-        shard = Shard(train, torch.arange(len(train.y)), len(task.classes), task.transform)
-        learner, rng = Learner(alone.algorithm, f, alone.local), Stream(alone.seed)
-        start = Snapshot(
-            Round(0, e.rounds, 1, len(train.y), e.local.lr_decay), FedAvg().init(f.weights())
-        )
-        cohort = OneByOne(learner, [shard], rng)
-        for now in federate(FedAvg(), f, cohort, choose=lambda t: [0], rng=rng, start=start):
-            w = now.server.w
-        own = evaluate(f, w, test, task.transform, 128).accuracy
-        on_all.append(evaluate(f, w, everybody.test, task.transform, 128).accuracy)
-        table.add_row(
-            f"the images of hospital-{k}",
-            f"{own:.3f}",
-            *(shown(line["domain_accuracy"][k]) for line in (before, after)),
-        )
+        data = f"npz:{directory / f'hospital-{k}' / 'images.npz'}"
+        train, test = load_own(data, common.spec)
+        f, w = train_alone(e, common.spec, train)
+        own = fedadb.evaluate(f, w, test, common.transform, BATCH_SIZE).accuracy
+        on_all.append(fedadb.evaluate(f, w, common.test, common.transform, BATCH_SIZE).accuracy)
+        by_round = (show(record["domain_accuracy"][k]) for record in (first, last))
+        table.add_row(f"the images of hospital-{k}", show(own), *by_round)
     table.add_row(
-        "the images of all",
-        " / ".join(f"{a:.3f}" for a in on_all),
-        f"{before['accuracy']:.3f}",
-        f"{after['accuracy']:.3f}",
-    )
+        "the images of all", ", ".join(map(show, on_all)), show(first["accuracy"]),
+        show(last["accuracy"]),
+    )  # fmt: skip
     Console().print(table)
 
 

@@ -1,37 +1,37 @@
 #!/usr/bin/env bash
-# A server and three hospitals on this machine: what docs/deploying.md walks through.
+# A server and three hospitals on this machine, as docs/deploying.md describes them.
 # Usage: [PORT=8443] [ROUNDS=20] examples/hospitals/run.sh [DIRECTORY]
-# With the same directory it goes on where it stopped.
+# With the same directory, it resumes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-place=${1:-$(mktemp -d)}
+directory=${1:-$(mktemp -d)}
 port=${PORT:-8443}
-mkdir -p "$place"
-place=$(cd "$place" && pwd)
+mkdir -p "$directory"
+directory=$(cd "$directory" && pwd)
 
-python "$here/split.py" "$place"
+python "$here/split.py" "$directory"
 
-# At the server: keys and certificates.
-[ -e "$place/server/ca.crt" ] || fedadb deploy keys "$place/server" --host localhost
+# At the server: make its keys and certificates.
+[ -e "$directory/server/ca.crt" ] || fedadb deploy keys "$directory/server" --host localhost
 
-# At each hospital: a key of its own. The public half goes to the server, ca.crt comes back.
+# At each hospital: make a key. The server gets its public half; the hospital gets ca.crt.
 for k in 0 1 2; do
-    [ -e "$place/hospital-$k/site.key" ] || fedadb deploy keys "$place/hospital-$k" --site
-    cp "$place/hospital-$k/site.pub" "$place/server/sites/hospital-$k.pub"
-    cp "$place/server/ca.crt" "$place/hospital-$k/"
+    [ -e "$directory/hospital-$k/site.key" ] || fedadb deploy keys "$directory/hospital-$k" --site
+    cp "$directory/hospital-$k/site.pub" "$directory/server/sites/hospital-$k.pub"
+    cp "$directory/server/ca.crt" "$directory/hospital-$k/"
 done
 
-# At each hospital: take part. They wait for the server.
+# At each hospital: take part. The sites wait for the server.
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 for k in 0 1 2; do
-    fedadb deploy site "$place/hospital-$k" "$place/experiment.toml" \
-        --server "localhost:$port" --data "npz:$place/hospital-$k/images.npz" \
-        >"$place/hospital-$k.log" 2>&1 &
+    fedadb deploy site "$directory/hospital-$k" "$directory/experiment.toml" \
+        --server "localhost:$port" --data "npz:$directory/hospital-$k/images.npz" \
+        >"$directory/hospital-$k.log" 2>&1 &
 done
 
 # At the server: train.
-fedadb deploy server "$place/server" "$place/experiment.toml" \
-    --out "$place/run" --listen "127.0.0.1:$port"
+fedadb deploy server "$directory/server" "$directory/experiment.toml" \
+    --out "$directory/run" --listen "127.0.0.1:$port"
 
-python "$here/compare.py" "$place"
-echo "The run is in $place/run: fedadb report $place/run"
+python "$here/compare.py" "$directory"
+echo "The run is in $directory/run. For its report: fedadb report $directory/run"

@@ -1,4 +1,4 @@
-"""The example with three hospitals does what it says, and goes on where it stopped."""
+"""The example with three hospitals runs, and resumes."""
 
 import os
 import subprocess
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedadb.deploy.processes import free_port
-from tests.deploy.federation import ROOT
+from fedadb.deploy.ports import free_port
+from tests.deploy.federation import GUARD, ROOT
 
+# Slow, because it starts two federations of four processes each.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 
@@ -17,10 +18,10 @@ def test_hospitals(no_data: Path, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "ROUNDS": "2", "PORT": str(free_port())}
     words = [str(ROOT / "examples" / "hospitals" / "run.sh"), str(tmp_path / "h")]
-    for _ in range(2):  # the second time everything is done already
+    for _ in range(2):  # the second time, the run is finished already
         done = subprocess.run(
-            words, env=environment, stdout=subprocess.PIPE, text=True, timeout=240
+            words, env=environment, stdout=subprocess.PIPE, text=True, timeout=2 * GUARD
         )
         assert done.returncode == 0
         assert "the images of hospital-2" in done.stdout
-    assert "done earlier" in done.stdout
+    assert "finished earlier" in done.stdout

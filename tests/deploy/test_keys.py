@@ -1,4 +1,4 @@
-"""Certificates that TLS accepts, keys that only their owner reads."""
+"""Certificates that TLS accepts, and keys that only their owner can read."""
 
 import datetime as dt
 import socket
@@ -15,78 +15,78 @@ from fedadb.deploy import keys
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("keys") / "server"
-    keys.make_server_keys(place, ["fed.example.org", "10.0.0.7"], days=3)
-    return place
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("keys") / "server"
+    keys.make_server_keys(directory, ["fed.example.org", "10.0.0.7"], days=3)
+    return directory
 
 
-def shake(server: Path, ca: Path, name: str) -> None:
+def handshake(server: Path, ca: Path, name: str) -> None:
     """A TLS handshake with a server that has these keys."""
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(server / keys.SERVER, server / keys.SERVER_KEY)
-    one, other = socket.socketpair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server / keys.SERVER, server / keys.SERVER_KEY)
+    client_socket, server_socket = socket.socketpair()
 
     def answer() -> None:
         try:
-            with theirs.wrap_socket(other, server_side=True) as secure:
+            with context.wrap_socket(server_socket, server_side=True) as secure:
                 secure.recv(1)
         except ssl.SSLError:
-            other.close()
+            server_socket.close()
 
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        context = ssl.create_default_context(cafile=str(ca))
-        with context.wrap_socket(one, server_hostname=name) as secure:
+        client = ssl.create_default_context(cafile=str(ca))
+        with client.wrap_socket(client_socket, server_hostname=name) as secure:
             secure.send(b".")
     finally:
-        one.close()
+        client_socket.close()
         thread.join()
 
 
 @pytest.mark.parametrize("name", ["fed.example.org", "10.0.0.7", "localhost", "127.0.0.1"])
-def test_sites_believe_the_server_by_all_its_names(name: str, made: Path) -> None:
-    shake(made, made / keys.CA, name)
+def test_sites_accept_the_server_under_all_its_names(name: str, server: Path) -> None:
+    handshake(server, server / keys.CA, name)
 
 
-def test_no_other_name_and_no_other_authority_is_believed(made: Path, tmp_path: Path) -> None:
+def test_sites_accept_no_other_name_and_no_other_authority(server: Path, tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        shake(made, made / keys.CA, "evil.example.org")
+        handshake(server, server / keys.CA, "evil.example.org")
     keys.make_server_keys(tmp_path / "other", ["fed.example.org"], days=3)
     with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
-        shake(made, tmp_path / "other" / keys.CA, "fed.example.org")
+        handshake(server, tmp_path / "other" / keys.CA, "fed.example.org")
 
 
-def test_secrets_are_for_their_owner_alone(made: Path, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_secrets(server: Path, tmp_path: Path) -> None:
     keys.make_site_keys(tmp_path / "site")
-    secret = [made / n for n in (keys.CA_KEY, keys.SERVER_KEY, keys.SECRET)]
+    secret = [server / n for n in (keys.CA_KEY, keys.SERVER_KEY, keys.SECRET)]
     for path in [*secret, tmp_path / "site" / keys.SITE_KEY]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len({path.read_bytes() for path in secret}) == 3
 
 
-def test_a_sites_key_is_what_flower_takes(tmp_path: Path) -> None:
+def test_a_sites_key_has_flowers_format(tmp_path: Path) -> None:
     keys.make_site_keys(tmp_path)
     private = load_ssh_private_key((tmp_path / keys.SITE_KEY).read_bytes(), None)
     public = load_ssh_public_key((tmp_path / keys.SITE_PUBLIC).read_bytes())
     assert private.public_key() == public
 
 
-def test_keys_are_not_replaced(made: Path, tmp_path: Path) -> None:
-    before = (made / keys.CA_KEY).read_bytes()
-    with pytest.raises(BadInput, match=r"ca\.crt is there already: keys are not replaced"):
-        keys.make_server_keys(made, ["localhost"], days=3)
-    assert (made / keys.CA_KEY).read_bytes() == before
+def test_keys_are_never_replaced(server: Path, tmp_path: Path) -> None:
+    before = (server / keys.CA_KEY).read_bytes()
+    with pytest.raises(BadInput, match=r"ca\.crt exists: keys are never replaced"):
+        keys.make_server_keys(server, ["localhost"], days=3)
+    assert (server / keys.CA_KEY).read_bytes() == before
     keys.make_site_keys(tmp_path)
-    with pytest.raises(BadInput, match=r"site\.key is there already"):
+    with pytest.raises(BadInput, match=r"site\.key exists"):
         keys.make_site_keys(tmp_path)
 
 
-def test_certificates_that_cannot_be_used(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_damaged_and_expired_certificates_are_refused(
+    server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys.require_valid(made / keys.CA, "it")
+    keys.require_valid(server / keys.CA, "it")
     with pytest.raises(BadInput, match=r"nothing\.crt is missing: it is the authority's"):
         keys.require_valid(tmp_path / "nothing.crt", "the authority's")
     (tmp_path / "text.crt").write_text("no certificate")
@@ -100,22 +100,24 @@ def test_certificates_that_cannot_be_used(
 
     monkeypatch.setattr(dt, "datetime", Later)
     with pytest.raises(BadInput, match=r"ca\.crt expired on .*: make new keys at the server"):
-        keys.require_valid(made / keys.CA, "it")
+        keys.require_valid(server / keys.CA, "it")
 
 
 @pytest.mark.parametrize("host", ["müller", "", "fed.example.org:8443", "https://fed", "a" * 70])
-def test_a_host_that_is_no_name(host: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is neither a name nor an address; it has no port"):
+def test_an_invalid_host_is_refused(host: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must be a host name or an IP address, without a port"):
         keys.make_server_keys(tmp_path / "x", [host], days=3)
     assert not (tmp_path / "x").exists()
 
 
-def test_a_long_name_is_a_name(tmp_path: Path) -> None:
+def test_a_long_host_name_is_accepted(tmp_path: Path) -> None:
     name = ".".join(["a" * 60, "b" * 60, "example.org"])
     keys.make_server_keys(tmp_path, [name], days=3)
-    shake(tmp_path, tmp_path / keys.CA, name)
+    handshake(tmp_path, tmp_path / keys.CA, name)
 
 
-def test_a_sites_key_is_not_made_beside_the_servers(made: Path) -> None:
-    with pytest.raises(BadInput, match="has the server's keys: a site's key is made at the site"):
-        keys.make_site_keys(made)
+def test_a_sites_key_is_not_made_beside_the_servers_keys(server: Path) -> None:
+    with pytest.raises(
+        BadInput, match="has the server's keys: a site makes its key in a directory of its own"
+    ):
+        keys.make_site_keys(server)

@@ -1,1 +1,1 @@
-"""Federations beyond this process: real sites, and more than one machine."""
+"""Federations of real sites, on Flower."""

@@ -1,30 +1,68 @@
-"""What all sites must agree on before they can learn together: the images, and the settings."""
+"""What a server and its sites must agree on: settings, the form of the data, the application.
 
-from collections.abc import Mapping, Sequence
+A site accepts work only for the application that its own copy of the experiment makes. The
+application names this package and the shared settings, so it is byte-identical wherever it is
+made, and so is its hash.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from fedadb import datasets
-from fedadb.core.data import Splits
+from fedadb.core.data import DataSpec, Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.task import Task
-from fedadb.progress import Progress, no_progress
 from fedadb.core.transform import Transform
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import flatten
+from fedadb.experiment.presets import flatten, merge, nested
+from fedadb.experiment.settings import role
+from fedadb.progress import Progress, no_progress
+from fedadb.storage.files import write_atomically
 
-# What a site computes does not depend on where the server's data lie, nor on who waits for whom.
-OF_THE_SERVER = (
-    "dataset", "record_clients", "federation.", "deployment.", "engine.device", "engine.workers",
-    "engine.cohort", "engine.overlap", "engine.backend", "engine.address",
-)  # fmt: skip
+CODE = '''"""The parts of fedadb that Flower runs."""
+
+from fedadb.deploy.client_app import app as client
+from fedadb.deploy.server_app import app as server
+
+__all__ = ["client", "server"]
+'''
 
 
-def task_of(e: Experiment, progress: Progress = no_progress) -> tuple[Task, Splits | None]:
-    """The task, and the server's own data if the experiment has any for it."""
+def shared_settings(e: Experiment) -> dict[str, Any]:
+    """The settings on which the server and all sites must agree, by dotted name."""
+    return {key: value for key, value in flatten(e.table()).items() if role(key).shared}
+
+
+def shared_experiment(e: Experiment) -> Experiment:
+    """The experiment with its shared settings; all others have their defaults."""
+    table: dict[str, Any] = {}
+    for key, value in shared_settings(e).items():
+        table = merge(table, nested(key, value))
+    return Experiment.read(table)
+
+
+def require_same_settings(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    """Raise BadInput unless this site's shared settings are the server's."""
+    # Names come first: if one differs, so do the settings that belong to it.
+    for key in sorted(here.keys() | there.keys(), key=lambda key: (".name" not in key, key)):
+        if here.get(key) != there.get(key):
+            raise BadInput(
+                f"the server's experiment differs from this site's: {key} is {there.get(key)!r} "
+                f"there and {here.get(key)!r} here; use the same file at both"
+            )
+
+
+def federation_data(
+    e: Experiment, progress: Progress = no_progress
+) -> tuple[DataSpec, Examples | None]:
+    """The form of the federation's data, and the server's test data if it has any."""
     given = e.deployment
     if not given.classes and not given.shape:
         splits = datasets.load(e.dataset, progress)
-        return Task.of(splits), splits
+        return splits.spec, splits.test
     if not (given.classes and len(given.shape) == 3):
         raise BadInput(
             "deployment: a server without data needs both classes and shape = [channels, height, "
@@ -32,42 +70,41 @@ def task_of(e: Experiment, progress: Progress = no_progress) -> tuple[Task, Spli
         )
     if given.evaluate != "sites":
         raise BadInput(
-            f"deployment.evaluate = {given.evaluate!r}: a server without data cannot; use 'sites'"
+            f"deployment.evaluate = {given.evaluate!r}: a server without data cannot evaluate; use "
+            "'sites'"
         )
     channels = given.shape[0]
-    transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels)  # as of one's own data
-    return Task(given.classes, given.shape, transform), None
+    transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels)  # as for npz and folders
+    return DataSpec(given.classes, given.shape, transform), None
 
 
-def settings(e: Experiment) -> dict[str, Any]:
-    """What decides what a site computes, under dotted names."""
-    leaves = flatten(e.table())
-    return {k: v for k, v in leaves.items() if not k.startswith(OF_THE_SERVER)}
-
-
-def agreed(e: Experiment) -> Experiment:
-    """The experiment without what is the server's own business: the same at all sites.
-
-    Wherever the server's data lie and however long it waits, the application is the same.
-    """
-    table = e.table()
-    named = table["dataset"] if ":" not in table["dataset"] else "digits"
-    federation = {key: table["federation"][key] for key in ("clients", "participation")}
-    engine = {"precision": e.engine.precision}
-    kept = {key: table[key] for key in ("rounds", "seed", "model", "local", "algorithm")}
-    return Experiment.read({**kept, "dataset": named, "federation": federation, "engine": engine})
-
-
-def require_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    """The experiment of this site is the server's."""
-    keys: Sequence[str] = sorted(here.keys() | there.keys(), key=lambda k: (".name" not in k, k))
-    for key in keys:
-        if _plain(here.get(key)) != _plain(there.get(key)):
-            raise BadInput(
-                f"the server's experiment differs from this site's: {key} is {there.get(key)!r} "
-                f"there and {here.get(key)!r} here; give both the same file"
-            )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def write_application(directory: Path, experiment: Experiment) -> None:
+    """Write the Flower application of the experiment, as `flwr run` takes it."""
+    table = {
+        "project": {
+            "name": "fedadb-federation",
+            "version": version("fedadb"),
+            "description": "A federation of sites, trained by fedadb",
+            "license": "MIT",
+            "dependencies": [],
+        },
+        "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
+        "tool": {
+            "hatch": {"build": {"targets": {"wheel": {"packages": ["federation"]}}}},
+            "flwr": {
+                "app": {
+                    "publisher": "fedadb",
+                    "components": {
+                        "serverapp": "federation:server",
+                        "clientapp": "federation:client",
+                    },
+                    # `flwr run` sets the last two: the file of the server's own experiment, if it
+                    # differs from the one here, and the run's directory.
+                    "config": {"experiment": experiment.toml(), "server": "", "out": ""},
+                }
+            },
+        },
+    }
+    (directory / "federation").mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / "federation" / "__init__.py", CODE.encode())
+    write_atomically(directory / "pyproject.toml", tomli_w.dumps(table).encode())

@@ -1,4 +1,4 @@
-"""Certificates, keys and secrets of a federation, each made where it is to stay."""
+"""Certificates, keys and secrets of a federation. Each is made on the machine that keeps it."""
 
 import datetime as dt
 import ipaddress
@@ -24,18 +24,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedadb.core.errors import BadInput
 
-CA, CA_KEY = "ca.crt", "ca.key"  # the first goes to every site, the second nowhere
+CA, CA_KEY = "ca.crt", "ca.key"  # every site gets the first; the second stays at the server
 SERVER, SERVER_KEY = "server.crt", "server.key"
-SECRET = "runtime.secret"  # between the SuperLink and what runs the server's part
-SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the second goes to the server
-SITES = "sites"  # a directory at the server: NAME.pub of every site that may take part
+SECRET = "runtime.secret"  # shared by the SuperLink and the SuperExec, which runs the ServerApp
+SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the server gets the second
+SITES = "sites"  # the server's directory with NAME.pub for each site that may take part
 
 
 def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
-    """A certificate authority of one's own, a certificate for the server's names, and a secret."""
+    """Make a certificate authority, a certificate for the server's names, and a secret."""
     for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
         _require_new(directory / name)
-    names = [_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    names = [_subject_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / SITES).mkdir(exist_ok=True)
     authority, key = (
@@ -66,11 +66,13 @@ def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
 
 
 def make_site_keys(directory: Path) -> None:
-    """The key by which the server knows a site. The private half does not leave it."""
+    """Make the key by which the server recognises a site. Its private half stays at the site."""
     for name in (SITE_KEY, SITE_PUBLIC):
         _require_new(directory / name)
     if (directory / CA_KEY).exists():
-        raise BadInput(f"{directory} has the server's keys: a site's key is made at the site")
+        raise BadInput(
+            f"{directory} has the server's keys: a site makes its key in a directory of its own"
+        )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -80,24 +82,26 @@ def make_site_keys(directory: Path) -> None:
 
 
 def require_private(path: Path) -> None:
+    """Raise BadInput unless the file is a site's private key."""
     try:
         load_ssh_private_key(path.read_bytes(), None)
     except ValueError as error:
-        raise BadInput(f"{path} is not a site's key: {error}") from error
+        raise BadInput(f"{path} is not a site's private key: {error}") from error
 
 
 def require_public(path: Path) -> None:
+    """Raise BadInput unless the file is a site's public key."""
     try:
         load_ssh_public_key(path.read_bytes())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadInput(f"{path} is not the site.pub of a site: {error}") from error
+        raise BadInput(f"{path} is not a site's public key: {error}") from error
 
 
 def require_valid(path: Path, what: str) -> None:
-    """The certificate is there, and of today."""
+    """Raise BadInput unless the file is a certificate that has not expired."""
     if not path.is_file():
         raise BadInput(
-            f"{path} is missing: it is {what}, made by `fedadb deploy keys` at the server"
+            f"{path} is missing: it is {what}, which `fedadb deploy keys` makes at the server"
         )
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
@@ -107,7 +111,7 @@ def require_valid(path: Path, what: str) -> None:
     if ends < dt.datetime.now(dt.UTC):
         raise BadInput(
             f"{path} expired on {ends:%d %B %Y}: make new keys at the server, in a new directory, "
-            "with `fedadb deploy keys`, and give ca.crt to the sites again"
+            "with `fedadb deploy keys`, and give the new ca.crt to all sites"
         )
 
 
@@ -125,7 +129,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))  # clocks differ a little
+        .not_valid_before(now - dt.timedelta(minutes=5))  # clocks may differ
         .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(
@@ -148,7 +152,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
     )
 
 
-def _name(host: str) -> x509.GeneralName:
+def _subject_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -156,7 +160,7 @@ def _name(host: str) -> x509.GeneralName:
     part = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
     if len(host) > 253 or not re.fullmatch(rf"{part}(\.{part})*", host):
         raise BadInput(
-            f"--host {host!r}: is neither a name nor an address; it has no port and no https://"
+            f"--host {host!r}: must be a host name or an IP address, without a port or https://"
         )
     return x509.DNSName(host)
 
@@ -167,11 +171,11 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _require_new(path: Path) -> None:
     if path.exists():
-        raise BadInput(f"{path} is there already: keys are not replaced; choose another directory")
+        raise BadInput(f"{path} exists: keys are never replaced; choose another directory")
 
 
 def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Never readable for others, not even for the moment before a chmod."""
+    """Create the file with its final mode, so that others can never read a secret."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,7 +1,7 @@
-"""What travels between server and sites: tensors as safetensors, and an order as JSON.
+"""The content of messages between server and sites: tensors as safetensors, the rest as JSON.
 
-Nothing that can be run is in either. A message of Flower holds both, `tensors` as one array of
-bytes and `order` as text.
+Neither can hold code. A Flower message carries both: `tensors` is one array of bytes, `table` a
+JSON text.
 """
 
 import json
@@ -16,66 +16,70 @@ from torch import Tensor
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 
-TENSORS, ORDER, BYTES = "tensors", "order", "safetensors"
+TENSORS, TABLE, BYTES = "tensors", "table", "safetensors"  # the records' keys
 
 
-class Order(NamedTuple):
-    """What a site is asked to do its part of."""
+class Request(NamedTuple):
+    """What the server tells a site with every message."""
 
-    run: str  # which run: sites keep what they remember of each apart
+    run: str  # the run's identity: a site keeps the memories of different runs apart
     client: int  # k
-    used: int  # the last round in which the client's reply was used; 0: none
+    last_used: int  # the last round in which the server used this client's reply; 0: none
     round: Round
-    settings: Mapping[str, Any]  # of the experiment, which the site compares with its own
-    task: Mapping[str, Any]  # what the images are and show
+    settings: Mapping[str, Any]  # the shared settings, which the site compares with its own
+    data: Mapping[str, Any]  # the DataSpec, as a table
 
 
-def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    # Copied, because safetensors refuses tensors that share memory.
+def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    # safetensors refuses tensors that share memory, so each is copied.
     return safetensors.torch.save({k: t.detach().cpu().clone() for k, t in tensors.items()})
 
 
-def from_bytes(data: bytes) -> dict[str, Tensor]:
+def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise Fault(f"what came is not safetensors: {error}") from error
+        raise Fault(f"the message's tensors are not safetensors: {error}") from error
 
 
-def payload(tensors: Mapping[str, Tensor]) -> ArrayRecord:
-    return as_record(to_bytes(tensors))
+def tensor_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    """The tensors as a record; several messages can share one."""
+    return bytes_record(tensors_to_bytes(tensors))
 
 
-def as_record(data: bytes) -> ArrayRecord:
+def bytes_record(data: bytes) -> ArrayRecord:
     return ArrayRecord({BYTES: Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)})
 
 
-def content(about: Any, tensors: ArrayRecord | None = None) -> RecordDict:
-    records = RecordDict({ORDER: ConfigRecord({"json": json.dumps(about)})})
+def make_content(table: Mapping[str, Any], tensors: ArrayRecord | None = None) -> RecordDict:
+    """The content of a message."""
+    records = RecordDict({TABLE: ConfigRecord({"json": json.dumps(table)})})
     if tensors is not None:
         records[TENSORS] = tensors
     return records
 
 
-def order_of(records: RecordDict) -> Order:
-    table = about(records)
-    return Order(**{**table, "round": Round(*table["round"])})
-
-
-def about(records: RecordDict) -> dict[str, Any]:
-    """What is said beside the tensors."""
+def table_in(records: RecordDict) -> dict[str, Any]:
+    """The table of a message's content."""
     try:
-        said = json.loads(str(records.config_records[ORDER]["json"]))
+        table = json.loads(str(records.config_records[TABLE]["json"]))
     except (KeyError, ValueError) as error:
-        raise Fault(f"what came has no {ORDER} in it: {error}") from error
-    if not isinstance(said, dict):
-        raise Fault(f"what came says {said!r}, and should be a table")
-    return said
+        raise Fault(f"the message has no valid {TABLE!r}: {error}") from error
+    if not isinstance(table, dict):
+        raise Fault(f"the message's {TABLE!r} is {table!r}; it must be a table")
+    return table
 
 
-def tensors_of(records: RecordDict) -> dict[str, Tensor]:
+def request_in(records: RecordDict) -> Request:
+    """The request in a message's content."""
+    table = table_in(records)
+    return Request(**{**table, "round": Round(*table["round"])})
+
+
+def tensors_in(records: RecordDict) -> dict[str, Tensor]:
+    """The tensors of a message's content."""
     try:
         array = records.array_records[TENSORS][BYTES]
     except KeyError as error:
-        raise Fault(f"what came has no {error} in it") from error
-    return from_bytes(array.data)
+        raise Fault(f"the message has no {error}") from error
+    return tensors_from_bytes(array.data)

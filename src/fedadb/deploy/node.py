@@ -1,10 +1,10 @@
-"""A site's node in one process that stays: it asks for work, does it, and sends the answer.
+"""A site's Flower node in one process: it pulls messages, trains, and sends the replies.
 
-Flower's own SuperNode waits three seconds between questions and starts a Python process for each
-message. This one speaks to the SuperLink as a SuperNode does, but looks several times a second,
-keeps torch and the data loaded, opens no port, and runs no code that it is sent: what it does is
-what is installed here. The connection is not part of Flower's public interface, and flwr is pinned
-to the version it was written for. Nothing else in this package uses such parts.
+Flower's own SuperNode waits three seconds between two pulls, and starts a Python process for each
+message. This node follows the SuperNode's protocol, but pulls several times per second, keeps torch
+and the data loaded, opens no port, and runs no code that it receives: only what is installed here.
+The connection is not part of Flower's public interface, so flwr is pinned to one version. No other
+module of this package uses private parts of Flower.
 """
 
 import contextlib
@@ -41,26 +41,27 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedadb.core.errors import BadInput, Fault
+from fedadb.deploy.delivery import EVALUATE, QUERY, RAISED, TRAIN
+from fedadb.deploy.processes import raise_interrupt
 from fedadb.storage.files import write_atomically
-from fedadb.deploy.exchange import EVALUATE, QUERY, RAISED, TRAIN
-from fedadb.deploy.processes import interrupt
 
-POLL = 0.2  # seconds between questions
-PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # names of files do not leave the site
-NODE = "node"  # beside the site's key: as which node it was connected last
-REVOKED = "'401 "  # as httpx writes it
-REFUSED = 7  # Flower's code for an application that is not wanted
+POLL_SECONDS = 0.2  # between two pulls
+PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # the names of files do not leave the site
+NODE_ID = "node"  # file beside the site's key: the node that the site was when it last connected
+NOT_REGISTERED = ("[code: 2001]", "[code: 2004]")  # in Flower's log: the key is not known
+UNAUTHORIZED = "'401 "  # in httpx's errors
+INVALID_APPLICATION = 7  # Flower's error code
 
 Handler = Callable[[Message, Context], Message]
 
 
 def application_hash(directory: Path) -> str:
-    """The hash by which Flower knows the application in a directory."""
+    """The hash by which Flower identifies the application in a directory."""
     return hashlib.sha256(build_fab_from_disk(directory)).hexdigest()
 
 
-class Link(NamedTuple):
-    """What Flower's connection offers, in its order."""
+class Connection(NamedTuple):
+    """The functions of Flower's connection to the SuperLink, in Flower's order."""
 
     node: int
     receive: Callable[[], Any]
@@ -73,84 +74,47 @@ class Link(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What a site's node does, and knows of itself."""
+    """What a site's node needs besides the connection."""
 
     handle: Handler
-    application: str  # the hash of the only one that it accepts
+    application: str  # the hash of the only application that it accepts
     config: dict[str, Any]
-    experiment: str
-    tell: Callable[[str], None]
+    experiment: str  # TOML
+    log: Callable[[str], None]
 
 
 def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
-    """Answer until the process is told to end."""
-    node = node._replace(tell=_once(node.tell))
+    """Answer messages until SIGTERM or Ctrl-C."""
+    node = node._replace(log=_without_repetitions(node.log))
     private: Any = load_ssh_private_key(key.read_bytes(), None)
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, interrupt)
-    last = key.with_name(NODE)
-    if last.exists():
-        _leave(address, certificate, private, int(last.read_text()))
+    signal.signal(signal.SIGTERM, raise_interrupt)
+    signal.signal(signal.SIGINT, raise_interrupt)
+    node_id = key.with_name(NODE_ID)
+    if node_id.exists():
+        deactivate(address, certificate, private, int(node_id.read_text()))
     with (
-        _refusals(address, node.tell),
+        _explain_end(address, node.log),
         http_request_response(
             address, False, certificate.read_bytes(), (private, private.public_key())
-        ) as parts,
+        ) as functions,
     ):
-        link = Link(*parts)
-        write_atomically(last, str(link.node).encode())
-        node.tell(f"connected to {address}")
+        connection = Connection(*functions)
+        write_atomically(node_id, str(connection.node).encode())
+        node.log(f"connected to {address}")
         while True:
             try:
-                if message := _receive(link):
+                if message := _receive(connection):
                     began = time.monotonic()
-                    _send(link, _reply(node, link, message), time.monotonic() - began)
+                    reply = _reply(node, connection, message)
+                    _send(connection, reply, time.monotonic() - began)
                 else:
-                    time.sleep(POLL)
+                    time.sleep(POLL_SECONDS)
             except (RunNotRunningException, ObjectPullError) as error:
-                reason = str(error) or "its run has ended"
-                node.tell(f"the server gave up what it asked for: {reason}")
+                node.log(f"the server no longer needs the reply: {str(error) or 'the run ended'}")
 
 
-def _receive(link: Link) -> Message | None:
-    """The next message, if there is one; a server that is away is waited for."""
-    got = link.receive()
-    if got is None:
-        return None
-    head, tree = got
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        partial(link.pull, head.metadata.run_id),
-        partial(link.confirm, head.metadata.run_id),
-        return_type=Message,
-        initial_backoff=POLL,  # its parts may still be on their way to the SuperLink
-    )
-    message.metadata.__dict__["_message_id"] = tree.object_id
-    return message
-
-
-def _reply(node: Node, link: Link, message: Message) -> Message:
-    """The handler's answer, if the message belongs to the application that is accepted."""
-    run = message.metadata.run_id
-    config: dict[str, Any] = {"experiment": node.experiment}
-    context = Context(run, link.node, node.config, RecordDict(), config)
-    if link.get_run(run).fab_hash == node.application:
-        return _answer(node, message, context)
-    if message.metadata.message_type == QUERY:
-        # The handler, which is this site's own, says best in what the experiments differ.
-        reply = _answer(node, message, context)
-        if reply.has_error():
-            return reply
-    reason = (
-        f"this site accepts application {node.application[:12]} alone, and the server runs "
-        "another: give both the same experiment and the same version of fedadb"
-    )
-    node.tell(reason)
-    return Message(Error(REFUSED, reason), reply_to=message)
-
-
-def _leave(address: str, certificate: Path, private: Any, node: int) -> None:
-    """Sign off what an earlier process, if it was killed, could not: else nobody gets in."""
+def deactivate(address: str, certificate: Path, private: Any, node: int) -> None:
+    """Sign off a node whose process was killed; otherwise the SuperLink refuses a new one."""
     signed = NodeAuthHttpInterceptor(private, private.public_key())
     versioned = RuntimeVersionHttpInterceptor(component_name="SuperNode")
     with (
@@ -162,76 +126,115 @@ def _leave(address: str, certificate: Path, private: Any, node: int) -> None:
         client.DeactivateNode(DeactivateNodeRequest(node_id=node))
 
 
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tell nothing twice in a row: a site that is refused is asked again and again."""
-    last = ""
-
-    def told(line: str) -> None:
-        nonlocal last
-        if line != last:
-            tell(line)
-        last = line
-
-    return told
-
-
-@contextlib.contextmanager
-def _refusals(address: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """In one sentence, what Flower ends the process with."""
-    said: list[str] = []
-    log = logging.getLogger("flwr")
-    log.handlers, log.propagate = [_Listener(said)], False
-    try:
-        yield
-    except KeyboardInterrupt:  # which a refused heartbeat sends as well
-        if not any(REVOKED in line for line in said):
-            tell("left")
-            return
-    except SystemExit as error:
-        if any(f"[code: {code}]" in line for line in said for code in (2001, 2004)):
-            raise BadInput(
-                f"{address} does not let this site in: its site.pub must lie in sites/ at the "
-                "server before that starts, and no other process may use the same key"
-            ) from error
-        told = " ".join(" ".join(said).split()) or f"exit code {error.code}"
-        raise Fault(f"the connection to {address} failed: {told}") from error
-    if any(REVOKED in line for line in said):
-        raise Fault(f"{address} no longer accepts this site's key")
-    raise Fault(f"the connection to {address} ended: {' '.join(said)}")
+def _receive(connection: Connection) -> Message | None:
+    """The next message, if there is one; waits for a server that cannot be reached."""
+    received = connection.receive()
+    if received is None:
+        return None
+    header, tree = received
+    run = header.metadata.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        partial(connection.pull, run),
+        partial(connection.confirm, run),
+        return_type=Message,
+        initial_backoff=POLL_SECONDS,  # the SuperLink may not have all parts yet
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message
 
 
-class _Listener(logging.Handler):
-    def __init__(self, said: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self.said = said
+def _reply(node: Node, connection: Connection, message: Message) -> Message:
+    """The handler's reply, if the message belongs to the accepted application."""
+    run = message.metadata.run_id
+    config: dict[str, Any] = {"experiment": node.experiment}
+    context = Context(run, connection.node, node.config, RecordDict(), config)
+    if connection.get_run(run).fab_hash == node.application:
+        return _handle(node, message, context)
+    if message.metadata.message_type == QUERY:
+        # The site's own handler compares the experiments and says in which setting they differ.
+        reply = _handle(node, message, context)
+        if reply.has_error():
+            return reply
+    reason = (
+        f"this site accepts application {node.application[:12]} only, and the server runs another: "
+        "use the same experiment and the same version of fedadb at both"
+    )
+    node.log(reason)
+    return Message(Error(INVALID_APPLICATION, reason), reply_to=message)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
 
-
-def _answer(node: Node, message: Message, context: Context) -> Message:
-    what, began = _what(message), time.monotonic()
+def _handle(node: Node, message: Message, context: Context) -> Message:
+    """The handler's reply; if it raises, the error without the names of files."""
+    what, began = _describe(message), time.monotonic()
     try:
         reply = node.handle(message, context)
     except Exception as error:
         if not isinstance(error, (BadInput, Fault)):
             sys.excepthook(type(error), error, error.__traceback__)
-        node.tell(f"{what}: {error}")
-        told = f"{type(error)}:<'{PATH.sub('a file of this site', str(error))}'>"
-        return Message(Error(RAISED, told), reply_to=message)
-    node.tell(f"{what}: done in {time.monotonic() - began:.1f} s")
+        node.log(f"{what}: {error}")
+        reason = f"{type(error)}:<'{PATH.sub('a file of this site', str(error))}'>"
+        return Message(Error(RAISED, reason), reply_to=message)
+    node.log(f"{what}: done in {time.monotonic() - began:.1f} s")
     return reply
 
 
-def _what(message: Message) -> str:
-    kinds = {QUERY: "introduction", TRAIN: f"round {message.metadata.group_id}", EVALUATE: "test"}
-    return kinds[message.metadata.message_type]
+def _describe(message: Message) -> str:
+    kind, round = message.metadata.message_type, message.metadata.group_id
+    return {QUERY: "introduction", TRAIN: f"round {round}", EVALUATE: "evaluation"}[kind]
 
 
-def _send(link: Link, reply: Message, seconds: float) -> None:
+def _send(connection: Connection, reply: Message, seconds: float) -> None:
     run = reply.metadata.run_id
     reply.metadata.__dict__["_message_id"] = reply.object_id
     with no_object_id_recompute():
-        wanted, session = link.send(reply, get_object_tree(reply), seconds)
-        push = partial(link.push, run, session)
+        wanted, session = connection.send(reply, get_object_tree(reply), seconds)
+        push = partial(connection.push, run, session)
         push_objects(get_all_nested_objects(reply), push, object_ids_to_push=wanted)
+
+
+def _without_repetitions(log: Callable[[str], None]) -> Callable[[str], None]:
+    """Log no line twice in a row: the server asks a refused site again and again."""
+    last = ""
+
+    def log_once(line: str) -> None:
+        nonlocal last
+        if line != last:
+            log(line)
+        last = line
+
+    return log_once
+
+
+@contextlib.contextmanager
+def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
+    """Turn the ways in which Flower ends a node's process into one sentence each."""
+    errors: list[str] = []
+    flower = logging.getLogger("flwr")
+    flower.handlers, flower.propagate = [_ErrorCollector(errors)], False
+    try:
+        yield
+    except KeyboardInterrupt:  # Flower raises it as well when the server refuses a heartbeat
+        if not any(UNAUTHORIZED in line for line in errors):
+            log("disconnected")
+            return
+    except SystemExit as error:
+        if any(code in line for line in errors for code in NOT_REGISTERED):
+            raise BadInput(
+                f"{address} does not accept this site: its site.pub must be in the server's sites/ "
+                "before the server starts, and no other process may use the same key"
+            ) from error
+        reason = " ".join(" ".join(errors).split()) or f"exit code {error.code}"
+        raise Fault(f"the connection to {address} failed: {reason}") from error
+    if any(UNAUTHORIZED in line for line in errors):
+        raise Fault(f"{address} no longer accepts this site's key")
+    raise Fault(f"the connection to {address} ended: {' '.join(errors)}")
+
+
+class _ErrorCollector(logging.Handler):
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self.errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.errors.append(record.getMessage())

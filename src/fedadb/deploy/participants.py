@@ -1,9 +1,9 @@
-"""Who takes part in a real federation: which node is which client, for as long as the run lasts."""
+"""Which sites take part in a run, and which node of Flower each of them is."""
 
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,156 +11,168 @@ from typing import Any, NamedTuple
 from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
+from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput, Fault
+from fedadb.deploy.agreement import shared_settings
+from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
+from fedadb.deploy.messages import Request, make_content, table_in
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.stored import spec_to_table
 from fedadb.storage.files import write_atomically
 from fedadb.storage.run_directory import SITES
-from fedadb.core.task import Task
-from fedadb.deploy import wire
-from fedadb.deploy.exchange import QUERY, exchange
-from fedadb.deploy.task import settings
-from fedadb.experiment.config import Experiment
 
-PAUSE = 0.5  # seconds between looks for nodes
-AGAIN = 5.0  # seconds before a node that was refused is asked again
-ANSWER = 120.0  # seconds in which a site must introduce itself: it reads its data for that
+POLL_SECONDS = 0.5  # between two looks at the grid's nodes
+ASK_AGAIN_SECONDS = 5.0  # after which a node that was refused is asked again
+INTRODUCTION_SECONDS = 120.0  # for a site to introduce itself, for which it reads its data
 
 
-class Known(NamedTuple):
+class Site(NamedTuple):
+    """A site that introduced itself."""
+
     name: str
-    partition: int  # in simulations; else −1
+    partition: int  # in simulations; otherwise −1
     rows: int
 
 
 @dataclass
-class Sites:
-    """The nodes of the grid by the names of their sites."""
+class Participants:
+    """The sites of a run: client k is the site `names[k]`.
+
+    Clients are numbered by partition in a simulation, and otherwise in the order of the sites'
+    names. A resumed run keeps the numbers of its first start.
+    """
 
     grid: Grid
     experiment: Experiment
-    task: Task
-    out: Path
+    spec: DataSpec
+    out: Path  # the run's directory
     run: str = ""
-    names: list[str] = field(default_factory=list)  # of client 0, 1, …
+    names: list[str] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    _known: dict[int, Known] = field(default_factory=dict)  # by node
-    _refused: dict[str, str] = field(default_factory=dict)
-    _not_before: dict[int, float] = field(default_factory=dict)  # when to ask a node again
+    _introduced: dict[int, Site] = field(default_factory=dict)  # by node
+    _refused: dict[str, str] = field(default_factory=dict)  # the reason by name
+    _ask_after: dict[int, float] = field(default_factory=dict)  # the time by refused node
 
-    def gather(self, tell: Callable[[str], None]) -> None:
-        """Wait for as many sites as the experiment has clients; the same as before, on a restart.
-
-        A simulation's clients are its partitions; others' are the sites in the order of names.
-        """
-        expected, end = self.experiment.federation.clients, time.monotonic() + self._wait
-        stored, told = self._stored(), ""
+    def gather(self, on_status: Callable[[str], None]) -> None:
+        """Wait until all sites of the run are connected; report changes to `on_status`."""
+        expected, wait = self.experiment.federation.clients, self.experiment.deployment.wait
+        stored, status, end = self._stored(), "", time.monotonic() + wait
         while True:
-            here = self.here()
-            if (status := self._status(expected, here, stored)) != told:
-                told = status
-                tell(f"waiting: {told}")
-            if len(here) >= expected and (not stored or set(stored["names"]) <= here.keys()):
+            connected = self.connected()
+            if (new := self._status(expected, connected, stored)) != status:
+                status = new
+                on_status(f"waiting for sites: {status}")
+            complete = len(connected) >= expected
+            if complete and connected.keys() >= set(stored.get("names", ())):
                 break
             if time.monotonic() > end:
-                raise Fault(f"not all sites came within {self._wait:g} s: {told}")
-            time.sleep(PAUSE)
-        known = [self._known[node] for node in here.values()]
-        simulated = all(one.partition >= 0 for one in known)
-        known.sort(key=lambda one: (one.partition if simulated else 0, one.name))
-        if stored:
-            order = {name: k for k, name in enumerate(stored["names"])}
-            known = sorted((one for one in known if one.name in order), key=lambda o: order[o.name])
-            for one, rows in zip(known, stored["rows"], strict=True):
-                if one.rows != rows:
-                    raise BadInput(
-                        f"{one.name} has {one.rows} rows and had {rows} when {self.out} was begun; "
-                        "use another --out"
-                    )
-        elif len(known) > expected:
-            raise BadInput(
-                f"{len(known)} sites are connected ({', '.join(o.name for o in known)}) and "
-                f"federation.clients = {expected}"
-            )
-        self.names, self.rows = [one.name for one in known], [one.rows for one in known]
+                raise Fault(f"not all sites connected within {wait:g} s: {status}")
+            time.sleep(POLL_SECONDS)
+        sites = [self._introduced[node] for node in connected.values()]
+        sites = self._as_stored(sites, stored) if stored else self._in_order(sites, expected)
+        self.names, self.rows = [site.name for site in sites], [site.rows for site in sites]
         self.run = stored["run"] if stored else secrets.token_hex(16)
 
-    def keep(self) -> None:
-        """Write down who is who: for whoever goes on with the run."""
-        about = {"names": self.names, "rows": self.rows, "task": self.task.table()}
-        table = {"run": self.run, **about}
+    def store(self) -> None:
+        """Write which site is which client to the run's directory."""
+        table = {
+            "run": self.run,
+            "names": self.names,
+            "rows": self.rows,
+            "data": spec_to_table(self.spec),
+        }
         write_atomically(self.out / SITES, json.dumps(table).encode())
 
-    def here(self) -> dict[str, int]:
-        """The node of each site that is connected now; new ones are asked who they are."""
-        infos = {info.node_id: info.name for info in self.grid.get_nodes()}
-        self._known = {node: one for node, one in self._known.items() if node in infos}
-        now = time.monotonic()
-        strangers = {
+    def connected(self) -> dict[str, int]:
+        """The node of each connected site by name, after new nodes have introduced themselves."""
+        nodes = {info.node_id: info.name for info in self.grid.get_nodes()}
+        self._introduced = {n: site for n, site in self._introduced.items() if n in nodes}
+        new = {
             node: name
-            for node, name in infos.items()
-            if node not in self._known
-            and now >= self._not_before.get(node, 0)
-            # While a run goes on, only those who are part of it are of interest.
+            for node, name in nodes.items()
+            if node not in self._introduced
+            and time.monotonic() >= self._ask_after.get(node, 0)
+            # Once the run's sites are known, other sites are left alone.
             and (not self.names or not name or name in self.names)
         }
-        if strangers:
-            self._meet(strangers)
-            refused = strangers.keys() - self._known.keys()
-            self._not_before |= dict.fromkeys(refused, time.monotonic() + AGAIN)
-        found: dict[str, int] = {}
-        for node, one in self._known.items():
-            if one.name in found:
+        if new:
+            self._introduce(new)
+            refused = new.keys() - self._introduced.keys()
+            self._ask_after |= dict.fromkeys(refused, time.monotonic() + ASK_AGAIN_SECONDS)
+        by_name: dict[str, int] = {}
+        for node, site in self._introduced.items():
+            if site.name in by_name:
                 raise BadInput(
-                    f"nodes {found[one.name]} and {node} both say that they are {one.name!r}: stop "
+                    f"nodes {by_name[site.name]} and {node} have the same name {site.name!r}: stop "
                     "one, or give it another name"
                 )
-            found[one.name] = node
-        return found
+            by_name[site.name] = node
+        return by_name
 
-    def order(self, k: int, round: Round, used: int = 0) -> dict[str, Any]:
-        about = settings(self.experiment), self.task.table()
-        return wire.Order(self.run, k, used, round, *about)._asdict()
+    def request(self, k: int, round: Round, last_used: int = 0) -> dict[str, Any]:
+        """The table of a request to client k; −1 if the request does not concern one client."""
+        settings, data = shared_settings(self.experiment), spec_to_table(self.spec)
+        return Request(self.run, k, last_used, round, settings, data)._asdict()
 
-    @property
-    def _wait(self) -> float:
-        return self.experiment.deployment.wait
-
-    def _meet(self, infos: dict[int, str]) -> None:
-        question = wire.content(self.order(-1, Round(0, self.experiment.rounds, 0, 0)))
-        answers = exchange(self.grid, dict.fromkeys(infos, question), QUERY, "", ANSWER)
-        for node, answer in answers.items():
-            name = infos[node]  # what the server knows by the node's key goes before what it says
-            if isinstance(answer, str):
-                self._refused[name or f"node {node}"] = answer
+    def _introduce(self, nodes: Mapping[int, str]) -> None:
+        """Ask nodes who they are; the grid already knows the names of those with a key."""
+        content = make_content(self.request(-1, Round(0, self.experiment.rounds, 0, 0)))
+        contents = dict.fromkeys(nodes, content)
+        replies = send_and_wait(self.grid, contents, QUERY, "", INTRODUCTION_SECONDS)
+        for node, reply in replies.items():
+            name = nodes[node] or f"node {node}"
+            if isinstance(reply, NoReply):
+                self._refused[name] = reply.reason
                 continue
             try:
-                known = _introduced(wire.about(answer), name)
+                site = _read_introduction(table_in(reply), nodes[node])
             except (Fault, KeyError, TypeError, ValueError) as error:
-                self._refused[name or f"node {node}"] = f"does not say who it is: {error}"
+                self._refused[name] = f"its introduction is not valid: {error}"
                 continue
-            self._refused.pop(known.name, None)
-            self._known[node] = known
+            self._refused.pop(site.name, None)
+            self._introduced[node] = site
 
     def _stored(self) -> dict[str, Any]:
         path = self.out / SITES
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
-    def _status(self, expected: int, here: dict[str, int], stored: dict[str, Any]) -> str:
-        absent = [name for name in stored.get("names", ()) if name not in here]
-        there = ", ".join(sorted(here)) or "nobody"
-        said = f"{len(here)} of {expected} sites are here ({there})"
-        if absent:
-            said += f"; {', '.join(absent)} took part before and must come back"
-        for name, reason in self._refused.items():
-            said += f"; {name}: {reason}"
-        return said
+    def _in_order(self, sites: list[Site], expected: int) -> list[Site]:
+        if len(sites) > expected:
+            raise BadInput(
+                f"{len(sites)} sites are connected ({', '.join(site.name for site in sites)}), but "
+                f"federation.clients = {expected}"
+            )
+        simulated = all(site.partition >= 0 for site in sites)
+        return sorted(sites, key=lambda site: (site.partition if simulated else 0, site.name))
+
+    def _as_stored(self, sites: list[Site], stored: Mapping[str, Any]) -> list[Site]:
+        by_name = {site.name: site for site in sites}
+        known = [by_name[name] for name in stored["names"]]
+        for site, rows in zip(known, stored["rows"], strict=True):
+            if site.rows != rows:
+                raise BadInput(
+                    f"{site.name} has {site.rows} rows, but had {rows} when {self.out} was "
+                    "started; choose another --out"
+                )
+        return known
+
+    def _status(
+        self, expected: int, connected: Mapping[str, int], stored: Mapping[str, Any]
+    ) -> str:
+        names = ", ".join(sorted(connected)) or "none"
+        parts = [f"{len(connected)} of {expected} are connected ({names})"]
+        if absent := [name for name in stored.get("names", ()) if name not in connected]:
+            parts.append(f"the run began with {', '.join(absent)} and needs them again")
+        parts += [f"{name}: {reason}" for name, reason in self._refused.items()]
+        return "; ".join(parts)
 
 
-def _introduced(said: dict[str, Any], name: str) -> Known:
-    """What a node says of itself, under the name that the server has for its key if it has one."""
-    partition, rows = int(said["partition"]), int(said["rows"])
-    called = name or str(said["site"]) or (f"client-{partition}" if partition >= 0 else "")
-    if not called or not called.isprintable():
-        raise ValueError("its configuration must say site")
+def _read_introduction(table: Mapping[str, Any], known_name: str) -> Site:
+    """The site that a node says it is; a name that the server knows by its key takes precedence."""
+    partition, rows = int(table["partition"]), int(table["rows"])
+    name = known_name or str(table["site"]) or (f"client-{partition}" if partition >= 0 else "")
+    if not name or not name.isprintable():
+        raise ValueError("its node configuration must set `site` to a name")
     if rows < 1:
         raise ValueError(f"it has {rows} rows")
-    return Known(called, partition, rows)
+    return Site(name, partition, rows)

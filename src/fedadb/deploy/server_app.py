@@ -1,111 +1,76 @@
-"""The server's side: the same run as anywhere, with sites for a cohort."""
+"""The server's part of a federation, which Flower starts: a run whose cohort are the sites.
 
-import hashlib
-import json
+It reports through a status file beside the run's directory, because it runs in a process of
+Flower's.
+"""
+
 import os
-import threading
-import time
+import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput, Fault
-from fedadb.storage.files import write_atomically
-from fedadb.core.task import Task
-from fedadb.deploy.flower import crew_of
-from fedadb.deploy.sites import Sites
-from fedadb.deploy.task import task_of
-from fedadb.engine.evaluate import mixed_order
-from fedadb.storage.records import Record
-from fedadb.storage.tensorfile import raw_bytes
-from fedadb.experiment.build import World, pick_device
+from fedadb.deploy.site_backend import site_backend
+from fedadb.engine.process import end_with_parent
 from fedadb.experiment.config import Experiment, parse_toml
-from fedadb.experiment.stored import of_sites
-from fedadb.experiment.run import begin
+from fedadb.experiment.run import start_run
+from fedadb.storage.files import write_atomically
+from fedadb.storage.records import Record
 
-ALONE = "FEDADB_SERVER"  # in the environment of a server that `fedadb deploy server` started
-STATUS = "status.txt"  # beside the run's directory: who is waited for, or why it stopped
-STOPPED, FINISHED = "stopped: ", "finished"
+OWN_SERVER = "FEDADB_SERVER"  # environment variable: `fedadb deploy server` started this process
+STOPPED, FINISHED = "stopped: ", "finished"  # how the last status of a run begins
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    if ALONE in os.environ:
-        _end_with_parent()
+    """Train with the sites in the directory that the run configuration names."""
+    if OWN_SERVER in os.environ:
+        # Flower would let this process live on if its SuperExec were killed, and it would keep the
+        # run's directory locked. SuperExec starts it from its main thread, which ends with the
+        # process, and this is the main thread here: so the signal comes then, and only then.
+        end_with_parent(signal.SIGKILL)
     out = Path(str(context.run_config["out"]))
     if not out.is_absolute() or not out.name:
         raise BadInput(f"out = {str(out)!r}: must be an absolute path on the server")
     out.parent.mkdir(parents=True, exist_ok=True)
 
-    def tell(status: str) -> None:
+    def write_status(status: str) -> None:
         print(status, flush=True)
-        write_atomically(status_of(out), status.encode())
+        write_atomically(status_file(out), status.encode())
 
     try:
-        own = str(context.run_config.get("server", ""))
-        text = Path(own).read_text() if own else str(context.run_config["experiment"])
-        experiment = Experiment.read(parse_toml(text, own or "the experiment"))
-        for record in federate_sites(grid, experiment, out, tell):
+        file = str(context.run_config.get("server", ""))
+        toml = Path(file).read_text() if file else str(context.run_config["experiment"])
+        experiment = Experiment.read(parse_toml(toml, file or "the experiment"))
+        for record in train_with_sites(grid, experiment, out, write_status):
             print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
-        tell(FINISHED)
+        write_status(FINISHED)
     except (BadInput, Fault) as error:
-        tell(f"{STOPPED}{error}")
+        write_status(f"{STOPPED}{error}")
         raise
     except Exception as error:
-        tell(f"{STOPPED}{type(error).__name__}: {error}; the server's log has more")
+        write_status(f"{STOPPED}{type(error).__name__}: {error}; the server's log has more")
         raise
 
 
-def _end_with_parent() -> None:
-    """Flower lets a ServerApp live on when all else was killed, and it would keep the run."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def status_file(out: Path) -> Path:
+    """The file that says which sites the run waits for, or why it stopped."""
+    return out.with_name(f"{out.name}.status.txt")
 
 
-def status_of(out: Path) -> Path:
-    return out.with_name(f"{out.name}.{STATUS}")
-
-
-def federate_sites(
-    grid: Grid, experiment: Experiment, out: Path, tell: Callable[[str], None] = lambda status: None
+def train_with_sites(
+    grid: Grid,
+    experiment: Experiment,
+    out: Path,
+    on_status: Callable[[str], None] = lambda status: None,
 ) -> Iterator[Record]:
-    """Train with the sites of the grid, or go on; yields each round's record."""
-    if experiment.record_clients:
-        raise BadInput("record_clients: a server does not know its sites' classes; leave it out")
-    task, splits = task_of(experiment)
-    world = of_sites(experiment, task)
-    sites = Sites(grid, experiment, task, out)
-
-    def make(e: Experiment, progress: object) -> World:
-        sites.gather(tell)
-        return _known_now(world, task, splits.test if splits else world.test, sites)
-
-    with begin(experiment, out, make=make, crew=crew_of(sites, experiment.deployment)) as run:
-        yield from run.rounds
-
-
-def _known_now(world: World, task: Task, test: Examples, sites: Sites) -> World:
-    """The world with what the server has to test on, and who came."""
-    digest = hashlib.sha256(json.dumps([task.table(), sites.rows]).encode())
-    for tensor in test:
-        digest.update(raw_bytes(tensor))
-    tested_there = sites.experiment.deployment.evaluate != "server"
-    return replace(
-        world,
-        test=test.rows(mixed_order(len(test.y))).to(pick_device(sites.experiment.engine.device)),
-        domains=tuple(sites.names) if tested_there else (),
-        counts=[[n] for n in sites.rows],  # of which classes they are, the sites alone know
-        digest=digest.hexdigest(),
-    )
+    """Train with the sites of the grid, or resume; yields the record of each new round."""
+    backend = partial(site_backend, grid=grid, out=out, on_status=on_status)
+    with start_run(experiment, out, make_backend=backend) as active:
+        yield from active.rounds

@@ -1,4 +1,4 @@
-"""A site of a federation: a node that asks the server for work, and trains on what lies here."""
+"""A site of a federation: connects to the server and trains on its own data."""
 
 import socket
 import ssl
@@ -6,60 +6,65 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from fedadb.core.errors import BadInput
-from fedadb.storage.files import locked
 from fedadb.deploy import keys
-from fedadb.deploy.address import read_address
-from fedadb.deploy.application import write_application
-from fedadb.deploy.task import agreed
+from fedadb.deploy.agreement import shared_experiment, write_application
+from fedadb.deploy.ports import parse_address
 from fedadb.experiment.config import Experiment
+from fedadb.storage.files import locked
 
-AGAIN = 5.0  # seconds between tries to reach a server that is not up yet
-
-
-class Place(NamedTuple):
-    """Where a site finds what it needs."""
-
-    directory: Path  # its key, the authority's certificate, and what it remembers
-    server: str  # HOST:PORT
-    data: str  # npz:PATH or folder:PATH
-    threads: int = 1
+RETRY_SECONDS = 5.0  # between two attempts to reach a server that does not run yet
 
 
-def join(place: Place, experiment: Experiment, tell: Callable[[str], None]) -> None:
-    """Take part, until the process is told to end."""
+def run_site(
+    directory: Path,
+    experiment: Experiment,
+    server: str,
+    data: str,
+    threads: int,
+    log: Callable[[str], None],
+) -> None:
+    """Take part in the server's runs until the process is stopped.
+
+    Args:
+        directory: Holds the site's key and the authority's certificate; memories are stored there.
+        experiment: This site's copy of the experiment.
+        server: `HOST:PORT`.
+        data: `npz:PATH` or `folder:PATH`.
+        threads: The number of threads to train with.
+        log: Called with a line for everything that happens.
+    """
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
 
-    key, ca = place.directory / keys.SITE_KEY, place.directory / keys.CA
+    key, ca = directory / keys.SITE_KEY, directory / keys.CA
     if not key.is_file():
-        raise BadInput(f"{key} is missing: `fedadb deploy keys {place.directory} --site` makes it")
+        raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
     keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
-    read_address(place.server, "--server")
-    kind, _, path = place.data.partition(":")
+    host, port = parse_address(server, "--server")
+    kind, _, path = data.partition(":")
     if kind not in ("npz", "folder") or not path:
-        raise BadInput(f"--data {place.data}: must be npz:PATH or folder:PATH")
+        raise BadInput(f"--data {data}: must be npz:PATH or folder:PATH")
     if not Path(path).expanduser().exists():
-        raise BadInput(f"--data {place.data}: {path} does not exist")
-    with tempfile.TemporaryDirectory() as made:
-        write_application(Path(made) / "application", agreed(experiment))
-        accepted = application_hash(Path(made) / "application")
-    tell(f"accepts application {accepted[:12]} alone")
-    with locked(place.directory):  # two processes would both answer as this site
-        _reach(place.server, ca, tell)
-        state = str(place.directory.absolute() / "state")
-        config = {"data": place.data, "state": state, "threads": place.threads}
-        serve(Node(app, accepted, config, experiment.toml(), tell), place.server, ca, key)
+        raise BadInput(f"--data {data}: {path} does not exist")
+    with tempfile.TemporaryDirectory() as temporary:
+        write_application(Path(temporary) / "application", shared_experiment(experiment))
+        accepted = application_hash(Path(temporary) / "application")
+    log(f"accepts application {accepted[:12]} only")
+    with locked(directory):  # two processes must not answer as the same site
+        _wait_for_server(host, port, ca, log)
+        state = str(directory.absolute() / "state")
+        config = {"data": data, "state": state, "threads": threads}
+        serve(Node(app, accepted, config, experiment.toml(), log), server, ca, key)
 
 
-def _reach(server: str, ca: Path, tell: Callable[[str], None]) -> None:
-    """Wait for the server; what waiting cannot mend is told at once."""
-    host, port = read_address(server, "--server")
+def _wait_for_server(host: str, port: int, ca: Path, log: Callable[[str], None]) -> None:
+    """Wait until the server accepts connections; raise BadInput if waiting cannot help."""
+    server = f"{host}:{port}"
     context = ssl.create_default_context(cafile=str(ca))
-    waiting = False
+    logged = False
     while True:
         try:
             with (
@@ -69,16 +74,16 @@ def _reach(server: str, ca: Path, tell: Callable[[str], None]) -> None:
                 return
         except ssl.SSLCertVerificationError as error:
             raise BadInput(
-                f"{server} is not the server that {ca} vouches for: {error.verify_message}"
+                f"{server} has no certificate that {ca} signed: {error.verify_message}"
             ) from error
-        except ssl.SSLEOFError:  # it is going down, or coming up
+        except ssl.SSLEOFError:  # the server is starting or stopping
             time.sleep(1)
         except ssl.SSLError as error:
-            raise BadInput(f"{server} does not speak TLS: {error.reason}") from error
+            raise BadInput(f"{server} does not use TLS: {error.reason}") from error
         except socket.gaierror as error:
             raise BadInput(f"--server {server}: {error.strerror}") from error
         except OSError as error:
-            if not waiting:
-                tell(f"{server} cannot be reached yet ({error.strerror or error}); waiting for it")
-            waiting = True
-            time.sleep(AGAIN)
+            if not logged:
+                log(f"waiting for {server}, which cannot be reached: {error.strerror or error}")
+            logged = True
+            time.sleep(RETRY_SECONDS)

@@ -1,8 +1,8 @@
-"""What a site remembers of a run between its rounds: FedDyn's gradient, for one.
+"""What a site remembers of a run between its rounds, such as FedDyn's gradient.
 
-What was learnt in a round counts only if the server used the reply. So a round starts from what was
-remembered in the last one that it did use, be it that replies were dropped in between or that the
-server, after a crash, does a round again.
+What a site learns in a round counts only if the server uses the reply. So a round starts from the
+memory after the last round that the server used, even if replies were dropped in between or a
+restarted server repeats a round.
 """
 
 import re
@@ -12,18 +12,18 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from fedadb.core.errors import BadInput
+from fedadb.deploy.messages import BYTES, bytes_record
 from fedadb.storage.files import write_atomically
-from fedadb.deploy.wire import BYTES, as_record
 
-Remembered = MutableMapping[int, bytes]  # what the site knew after each round it took part in
+SiteMemory = MutableMapping[int, bytes]  # the packed memory after each round, by round
 
 
-class InDirectory(Remembered):
-    """In files, which survive whatever restarts."""
+class FileMemory(SiteMemory):
+    """Stores memories as files, which survive a restart of the site."""
 
     def __init__(self, directory: Path, run: str) -> None:
-        if not re.fullmatch(r"[0-9a-f]{8,64}", run):  # it names a directory, and comes from afar
-            raise BadInput(f"{run!r} is no name of a run")
+        if not re.fullmatch(r"[0-9a-f]{8,64}", run):  # it becomes a path, and the server sent it
+            raise BadInput(f"the run's identity {run!r} is not a hexadecimal number")
         self.directory = directory / run
 
     def __getitem__(self, t: int) -> bytes:
@@ -49,8 +49,8 @@ class InDirectory(Remembered):
         return self.directory / f"{t:06}.safetensors"
 
 
-class InState(Remembered):
-    """In the node's state, which lasts as long as its process: for simulations."""
+class NodeStateMemory(SiteMemory):
+    """Stores memories in the state of a Flower node, for simulations: it ends with the process."""
 
     def __init__(self, state: RecordDict) -> None:
         self.state = state
@@ -59,7 +59,7 @@ class InState(Remembered):
         return self.state.array_records[f"after-{t}"][BYTES].data
 
     def __setitem__(self, t: int, data: bytes) -> None:
-        self.state[f"after-{t}"] = as_record(data)
+        self.state[f"after-{t}"] = bytes_record(data)
 
     def __delitem__(self, t: int) -> None:
         del self.state[f"after-{t}"]
@@ -71,8 +71,8 @@ class InState(Remembered):
         return len(self.state.array_records)
 
 
-def keep(remembered: Remembered, used: int, t: int, data: bytes) -> None:
-    """Remember what is known after round t beside what was known after the last that was used."""
-    remembered[t] = data
-    for when in [when for when in remembered if when not in (used, t)]:
-        del remembered[when]
+def store_memory(memory: SiteMemory, last_used: int, t: int, data: bytes) -> None:
+    """Store the memory after round t, and delete all others but that of the last used round."""
+    memory[t] = data
+    for stale in [stored for stored in memory if stored not in (last_used, t)]:
+        del memory[stale]

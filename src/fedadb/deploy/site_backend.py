@@ -1,0 +1,111 @@
+"""The backend of a real federation: the sites train, and the server or the sites evaluate."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedadb.core.data import Examples
+from fedadb.core.errors import BadInput
+from fedadb.core.model import Model
+from fedadb.deploy.agreement import federation_data
+from fedadb.deploy.cohort import SiteCohort
+from fedadb.deploy.evaluation import SiteEvaluator
+from fedadb.deploy.participants import Participants
+from fedadb.engine.cohorts import Cohort
+from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
+from fedadb.experiment.build import DataSummary, build_model, pick_device
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.stored import spec_to_table
+from fedadb.progress import Progress
+from fedadb.storage.records import read_records
+from fedadb.storage.run_directory import ROUNDS
+from fedadb.storage.tensorfile import raw_bytes
+
+
+@contextmanager
+def site_backend(
+    experiment: Experiment,
+    progress: Progress,
+    *,
+    grid: Grid,
+    out: Path,
+    on_status: Callable[[str], None],
+) -> Iterator["SiteBackend"]:
+    """Build the model and wait for the sites.
+
+    Args:
+        experiment: What to train.
+        progress: Reports the loading of the server's test data.
+        grid: Flower's connection to the nodes.
+        out: The run's directory.
+        on_status: Called with a sentence whenever the set of connected sites changes.
+    """
+    if experiment.record_clients:
+        raise BadInput(
+            "record_clients: a server does not know which classes its sites have; leave it out"
+        )
+    spec, test = federation_data(experiment, progress)
+    f = build_model(experiment, spec)
+    sites = Participants(grid, experiment, spec, out)
+    sites.gather(on_status)
+    yield SiteBackend(experiment, f, sites, test)
+
+
+@dataclass(frozen=True)
+class SiteBackend:
+    """A run whose training data are at real sites."""
+
+    experiment: Experiment
+    f: Model
+    sites: Participants
+    test: Examples | None  # the server's test data, if it has any
+
+    @cached_property
+    def data(self) -> DataSummary:
+        table = [spec_to_table(self.sites.spec), self.sites.rows]
+        digest = hashlib.sha256(json.dumps(table).encode())
+        for tensor in self.test or ():
+            digest.update(raw_bytes(tensor))
+        return DataSummary(
+            classes=self.sites.spec.classes,
+            counts=[[rows] for rows in self.sites.rows],  # the server does not know their classes
+            domains=tuple(self.sites.names) if self._sites_evaluate else (),
+            digest=digest.hexdigest(),
+        )
+
+    @cached_property
+    def test_set(self) -> TestSet | None:
+        if self.test is None:
+            return None
+        device = pick_device(self.experiment.engine.device)
+        test = self.test.rows(mixed_order(len(self.test.y))).to(device)
+        batch_size = self.experiment.local.batch_size
+        return TestSet(self.f, test, self.sites.spec.transform, batch_size)
+
+    @contextmanager
+    def open(self, memories: MutableMapping[int, Any]) -> Iterator[tuple[Cohort[Any], Evaluator]]:
+        """The sites as cohort and evaluator; they keep their memories themselves."""
+        self.sites.store()
+        records = read_records(self.sites.out / ROUNDS)
+        last_used = {k: record["round"] for record in records for k in record["clients"]}
+        deployment = self.experiment.deployment
+        yield SiteCohort(self.sites, deployment, last_used), self._evaluator()
+
+    def _evaluator(self) -> Evaluator:
+        if not self._sites_evaluate:
+            assert self.test_set is not None, "a server without data evaluates at its sites"
+            return ImmediateEvaluator(self.test_set)
+        deployment = self.experiment.deployment
+        test_set = self.test_set if deployment.evaluate == "both" else None
+        return SiteEvaluator(self.sites, deployment.deadline, test_set)
+
+    @property
+    def _sites_evaluate(self) -> bool:
+        return self.experiment.deployment.evaluate != "server"

@@ -1,0 +1,48 @@
+"""Every package that fedadb imports is declared in pyproject.toml."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "fedadb"
+EXTRAS = {"deploy": "federation", "cluster": "ray", "export": "onnx", "cli": "tensorboard"}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level modules that a file imports anywhere, except Python's own and fedadb's."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules = [node.module]
+        for module in modules:
+            top = module.partition(".")[0]
+            if top not in {"fedadb", *sys.stdlib_module_names}:
+                yield top
+
+
+def names(requirements: Iterable[str]) -> set[str]:
+    """The normalised names of distributions, without versions."""
+    return {re.split(r"[^\w.-]", r)[0].lower().replace("_", "-") for r in requirements}
+
+
+@pytest.mark.parametrize("part", sorted(p.stem for p in PACKAGE.iterdir() if p.name[0] != "_"))
+def test_imports_are_declared(part: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = names(project["dependencies"])
+    if part in EXTRAS:
+        declared |= names(project["optional-dependencies"][EXTRAS[part]])
+    distributions = packages_distributions()
+    files = [*(PACKAGE / part).rglob("*.py"), *PACKAGE.glob(f"{part}.py")]
+    for file in files:
+        for module in imported(file):
+            candidates = names(distributions[module])
+            assert candidates & declared, f"{file.name} imports {module}, which is not declared"
