@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import run_name
+from fedadb.experiment.identity import run_name
 from fedadb.report.comparison import arrange
 from fedadb.report.labels import METHODS
 from fedadb.report.output import write_report

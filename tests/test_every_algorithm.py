@@ -24,6 +24,7 @@ from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from fedadb.experiment import run as runs
 from fedadb.experiment.config import Experiment
+from fedadb.storage.records import REQUIRED
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.conftest import toy_shard
 
@@ -117,6 +118,14 @@ def test_the_order_of_clients_does_not_matter(algorithm: Any_) -> None:
         replies.append(dict(zip(order, found, strict=True)))
     for k, reply in replies[0].items():
         assert torch.equal(reply.w.flat, replies[1][k].w.flat)
+
+
+def test_every_measurement_is_declared(algorithm: Any_) -> None:
+    """A server records no other measurement of a site."""
+    federation = Federation(algorithm)
+    last = federation.play(federation.start(2))[-1]
+    assert all(tuple(reply.measured) == algorithm.measures for reply in last.replies)
+    assert not set(algorithm.measures) & {*REQUIRED, "lost", "bytes_down", "bytes_up"}
 
 
 def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedadb.cli.display import describe_rounds, progress_bars, result_tables
-from fedadb.experiment.directory import run_name
+from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run
 from fedadb.experiment.study import compare
 from fedadb.report.comparison import arrange

@@ -9,11 +9,10 @@ class Role:
     """The role of a setting, as metadata of its field: `Annotated[int, Role(affects="nothing")]`.
 
     A field without one has the default role: it changes results, server and sites must agree on
-    it, and the paper uses one value of it throughout.
+    it, and the paper prescribes its value.
     """
 
-    # What differs between two runs that differ in this setting alone. "records": only what is
-    # recorded beside the results.
+    # What the setting changes. "records": only what is recorded beside the results.
     affects: Literal["results", "records", "nothing"] = "results"
     shared: bool = True  # whether the sites of a real federation must have the server's value
-    fixed_by_paper: bool = True  # whether every run of the paper's tables has the same value
+    fixed_by_paper: bool = True  # whether another value is a deviation from the paper

@@ -1,11 +1,14 @@
 import math
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import fedadb
@@ -297,3 +300,25 @@ def test_a_module_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_ones_own_data_are_found_from_anywhere() -> None:
     assert read(dataset="npz:mine.npz").dataset == f"npz:{Path.cwd() / 'mine.npz'}"
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "[" * 100_000, "{a=" * 3000, '"""', "\x00", "1e400", "nan"]
+)
+def test_hostile_values_on_the_command_line_are_bad_input(value: str) -> None:
+    with pytest.raises(BadInput):
+        Experiment.read(override({}, f"rounds={value}"))
+
+
+@given(st.text(max_size=30))
+def test_any_assignment_is_a_table_or_bad_input(text: str) -> None:
+    with suppress(BadInput):
+        Experiment.read(override({}, text))
+
+
+def test_hostile_files_are_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.toml"
+    for text in ("x = " + "[" * 100_000, "rounds = " + "9" * 5000, "\x00", "a.b.c = 1\na = 2"):
+        path.write_text(text)
+        with pytest.raises(BadInput, match="is not TOML"):
+            load_toml(path)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -26,7 +27,7 @@ from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector
-from fedadb.experiment import config, directory, simulation
+from fedadb.experiment import config, identity, simulation
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
@@ -79,6 +80,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
     assert {p.name for p in unbroken.iterdir()} == {
         ".lock",
         "checkpoint.safetensors",
+        *(f"checkpoint-{t:04}.safetensors" for t in (2, 3)),
         "environment.json",
         "experiment.toml",
         "model.safetensors",
@@ -406,10 +408,10 @@ def test_by_default_a_run_is_named_by_what_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert directory.default_directory(SMALL) != directory.default_directory(Experiment())
-    assert directory.default_directory(SMALL).parent == Path("runs")
+    assert identity.default_directory(SMALL) != identity.default_directory(Experiment())
+    assert identity.default_directory(SMALL).parent == Path("runs")
     own = Experiment.read({"dataset": "npz:/some/where/x.npz", "rounds": 4})
-    assert os.sep not in directory.default_directory(own).name
+    assert os.sep not in identity.default_directory(own).name
 
 
 class FallsApart(FedAvg):
@@ -473,11 +475,11 @@ def test_a_changed_algorithm_is_another_run(
         )
 
     first = written("as it was")
-    name = directory.run_name(first)
-    assert directory.run_name(first) == name
+    name = identity.run_name(first)
+    assert identity.run_name(first) == name
     fedadb.run(first, tmp_path / "run")
     changed = written("a bug is mended")
-    assert directory.run_name(changed) != name
+    assert identity.run_name(changed) != name
     with pytest.raises(BadInput, match="another version of mine_for_identity:Mine: its source"):
         fedadb.run(changed, tmp_path / "run")
     assert len(fedadb.run(written("as it was"), tmp_path / "run").rounds) == 1
@@ -485,11 +487,75 @@ def test_a_changed_algorithm_is_another_run(
 
 def test_a_changed_model_is_another_run_too(tmp_path: Path) -> None:
     own = Experiment.read({"model": f"{__name__}:TinyModel"})
-    assert list(directory.own_code(own)) == [f"{__name__}:TinyModel"]
-    assert directory.own_code(SMALL) == {}
+    assert list(identity.own_code(own)) == [f"{__name__}:TinyModel"]
+    assert identity.own_code(SMALL) == {}
 
 
 @dataclass(frozen=True)
 class TinyModel:
     def body(self, shape: tuple[int, ...]) -> torch.nn.Module:
         return torch.nn.Flatten()
+
+
+def test_a_run_returns_to_one_of_its_last_three_rounds(tmp_path: Path) -> None:
+    """Clients' memories return as well, so the rounds are trained again with the same results."""
+    experiment = Experiment(rounds=7, local={"epochs": 1}, algorithm="feddyn")
+    fedadb.run(experiment, tmp_path / "whole")
+    out = tmp_path / "run"
+    with runs.start_run(experiment, out) as active:
+        first = [next(active.rounds) for _ in range(6)]
+    for t in (4, 5, 6):
+        shutil.copytree(out, tmp_path / str(t))
+        with runs.start_run(experiment, tmp_path / str(t), from_round=t) as active:
+            assert [record["round"] for record in active.done] == list(range(1, t + 1))
+            again = list(active.rounds)
+        known = [*first[t:], read_records(tmp_path / "whole" / "rounds.jsonl")[-1]]
+        assert [r["accuracy"] for r in again] == [r["accuracy"] for r in known]
+        assert weights(tmp_path / str(t)) == weights(tmp_path / "whole")
+    with (
+        pytest.raises(BadInput, match=r"--from-round 3: .* checkpoints of the rounds 4, 5, 6"),
+        runs.start_run(experiment, out, from_round=3),
+    ):
+        pass
+    with (
+        pytest.raises(BadInput, match=r"--from-round 3: the run in .* is finished"),
+        runs.start_run(experiment, tmp_path / "whole", from_round=3),
+    ):
+        pass
+
+
+def test_a_damaged_earlier_checkpoint_is_named(tmp_path: Path) -> None:
+    experiment = Experiment(rounds=4, local={"epochs": 1}, algorithm="fedavg")
+    with runs.start_run(experiment, tmp_path / "run") as active:
+        assert len([next(active.rounds) for _ in range(3)]) == 3
+    damaged = tmp_path / "run" / "checkpoint-0002.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(Fault, match=r"checkpoint-0002.* is damaged .* does not need it to resume"):
+        fedadb.run(experiment, tmp_path / "run")
+    damaged.unlink()
+    assert len(fedadb.run(experiment, tmp_path / "run").rounds) == 4
+
+
+def test_a_foreign_directory_imports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write a run's directory must not be able to run code by it."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (tmp_path / "hostile_module.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'mark')!r}).touch()"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    table = SMALL.table() | {"algorithm": {"name": "hostile_module:Mine"}}
+    (out / "experiment.toml").write_text(tomli_w.dumps(table))
+    with pytest.raises(BadInput, match=r"algorithm\.name is 'hostile_module:Mine' there"):
+        fedadb.run(SMALL, out)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"later": 3}', '{"later": [3]}', "[" * 100_000])
+def test_a_damaged_environment_is_a_fault(tmp_path: Path, text: str) -> None:
+    one_round(tmp_path / "run")
+    (tmp_path / "run" / "environment.json").write_text(text)
+    with pytest.raises(Fault, match=r"environment\.json is damaged"):
+        fedadb.run(SMALL, tmp_path / "run")

@@ -12,7 +12,7 @@ from fedadb.cli.estimate import MeasuredCosts
 from fedadb.cli.reproduce import STUDIES, find_study
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import run_name
+from fedadb.experiment.identity import run_name
 from fedadb.experiment.study import read_study, scaled, select
 
 SIZES = {  # combinations of what each study varies; an experiment of two grids counts once

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -217,6 +218,24 @@ def test_own_code_needs_onnx_and_is_never_imported_by_predict(
     write_tensors(tmp_path / "m.safetensors", tensors, metadata | {"experiment": experiment})
     code, _, err = fedadb("predict", "m.safetensors", "m.png")
     assert (code, "m.safetensors needs never_imported:Mine, which is not" in err) == (2, True)
+
+
+def test_the_code_of_a_foreign_run_is_not_imported(
+    two_heads: ExportedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedadb: Command
+) -> None:
+    """`fedadb export .` in a directory that somebody else wrote."""
+    foreign = tmp_path / "foreign"
+    shutil.copytree(two_heads.run, foreign)
+    (foreign / "planted.py").write_text("import pathlib; pathlib.Path('mark').touch()")
+    experiment = foreign / "experiment.toml"
+    experiment.write_text(experiment.read_text().replace('"fedadb"', '"planted:Mine"'))
+    monkeypatch.chdir(foreign)
+    for words in (("export", ".", "--to", tmp_path / "m.onnx"), ("analyse", ".", "heatmap")):
+        code, _, err = fedadb(*words)
+        assert (code, "'planted:Mine': cannot be imported" in err) == (2, True)
+    assert not Path("mark").exists()
+    fedadb("export", ".", "--to", tmp_path / "m.onnx", "--code", ".")
+    assert Path("mark").exists()  # as asked for
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import tomli_w
 
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import run_name
+from fedadb.experiment.identity import run_name
 
 
 def make_run(

@@ -7,6 +7,7 @@ import pytest
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.report.comparison import arrange
+from fedadb.report.page_data import page_data
 from fedadb.report.recorded_runs import collect_runs, find_runs, read_recorded_run
 from tests.report.synthetic_runs import keep_rounds, make_run
 
@@ -57,7 +58,7 @@ def test_directories_without_runs_are_errors(tmp_path: Path) -> None:
             '{"round": 1, "accuracy": 0.5}\n',
             "round 1 has no 'loss': another version",
         ),
-        ("rounds.jsonl", '{"round": 2}\n', "line 1 is not round 1"),
+        ("rounds.jsonl", '{"round": 2}\n', "line 1: it is not round 1"),
         ("rounds.jsonl", "nonsense\n", "is damaged"),
         ("experiment.toml", "dataset = 'digits'", "has no 'rounds': another version"),
         ("experiment.toml", "dataset = ", "experiment.toml is damaged"),
@@ -107,4 +108,26 @@ def test_two_versions_of_ones_own_code_are_two_experiments(tmp_path: Path) -> No
 def test_rounds_are_plain_json(tmp_path: Path) -> None:
     run = read_recorded_run(make_run(tmp_path, [0.5]))
     assert json.loads(json.dumps(run.rounds)) == run.rounds
-    assert run.read_json("no.json") == {}
+    (run.directory / "partition.json").unlink()
+    assert run.partition == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("environment.json", "[]"),
+        ("environment.json", '{"own_code": [1]}'),
+        ("environment.json", "[" * 100_000),
+        ("partition.json", '{"counts": [["many"]]}'),
+        ("partition.json", '{"classes": 3}'),
+        ("partition.json", '{"counts": [[NaN]]}'),
+        ("experiment.toml", "x = " + "[" * 100_000),
+        ("experiment.toml", 'dataset = 3\nrounds = "many"'),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_forged_files_beside_the_records_are_faults(name: str, text: str, tmp_path: Path) -> None:
+    directory = make_run(tmp_path, [0.5, 0.6])
+    (directory / name).write_text(text)
+    with pytest.raises(Fault, match=rf"{name} (is damaged|has no)"):
+        page_data(arrange([read_recorded_run(directory)]), "title")

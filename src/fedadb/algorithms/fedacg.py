@@ -27,7 +27,7 @@ class FedACG(Algorithm[FedACGState, Weights]):
     """The server sends a point that momentum has moved ahead; clients stay close to it."""
 
     lam: Annotated[float, Ge(0), Lt(1)] = 0.85  # λ: momentum
-    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no factor ½, as in their code
+    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no ½, as in the authors' code
     clip: Annotated[float, Gt(0)] | None = None  # largest gradient norm; 10 in the authors' code
     weighted: bool = True  # average by sample count; the authors' code averages uniformly
 
@@ -38,7 +38,7 @@ class FedACG(Algorithm[FedACGState, Weights]):
         return Weights(self.ahead(s))
 
     def ahead(self, s: FedACGState) -> Vector:
-        """U = w + λm."""
+        """The point u = w + λm at which clients start."""
         return s.w + self.lam * s.m
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:

@@ -1,4 +1,4 @@
-"""FedADB: Liu et al., "Class Anchor-Driven Dual-Branch Federated Learning for Mitigating
+"""FedADB: Liu et al., "FedADB: Class Anchor-Driven Dual-Branch Federated Learning for Mitigating
 Forgetting", MM 2026, doi:10.1145/3767308.3835615. Equation numbers are the paper's.
 """
 
@@ -80,6 +80,7 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     anchor_dtype: Literal["float32", "uint8"] = "float32"
 
     broadcast_seconds_key = "cag_seconds"
+    measures = ("tau", "gamma", "beta", "anchor_confidence")
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L

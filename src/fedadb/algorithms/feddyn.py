@@ -70,7 +70,7 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
         if self.variant == "reference":
             g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
             return g if self.clip is None else clip(g, self.clip)
-        # There, the quadratic term is part of the weight decay, which is not clipped.
+        # In the authors' code the quadratic term is part of the weight decay, which is not clipped.
         alpha = self.client_alpha(ctx)
         g = gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), w)
         return clip(g - ctx.memory.g - alpha * ctx.sent.w, self.clip or 10.0) + alpha * w

@@ -18,7 +18,7 @@ from fedadb.core.vector import Vector
 
 class FedExPState(NamedTuple):
     w: Vector
-    previous: Vector  # the iterate of the round before; in round 1, w itself
+    previous: Vector  # the iterate of the round before; after round 1, w itself
 
 
 @dataclass(frozen=True)

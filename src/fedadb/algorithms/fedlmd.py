@@ -40,7 +40,7 @@ def masked_distil(z: Tensor, z_global: Tensor, y: Tensor, major: Tensor, tau: fl
     true = y[:, None] == torch.arange(z.shape[1], device=y.device)
     masked = true | major
     q = (z_global / tau).masked_fill(masked, -torch.inf).softmax(1)
-    # A row all of whose classes are masked does not count.
+    # A row whose classes are all masked does not count.
     q = q.masked_fill(masked.all(1, keepdim=True), 0)
     log_s = (z / tau).masked_fill(true, -torch.inf).log_softmax(1).masked_fill(true, 0)
     return tau**2 * (torch.xlogy(q, q) - q * log_s).sum(1).mean()

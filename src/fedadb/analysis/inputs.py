@@ -1,4 +1,4 @@
-"""What analyses read of a run: its records, samples of its images, and their features."""
+"""What analyses read from a run: its records, samples of its images, and their features."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

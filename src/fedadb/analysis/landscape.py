@@ -15,7 +15,7 @@ from fedadb.core.model import Model
 from fedadb.core.vector import Vector
 from fedadb.experiment.stored import StoredRun
 
-REACH, POINTS = 0.5, 21
+REACH, POINTS = 0.5, 21  # half the side of the square, and points per side
 
 
 def require(run: StoredRun, options: Options) -> None:

@@ -122,7 +122,7 @@ class Auc(NamedTuple):
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> Auc:
-    """Mann and Whitney's estimate, with DeLong's variance."""
+    """The Mann-Whitney estimate, with DeLong's variance."""
     of_members, of_others = _share_below(members, others), 1 - _share_below(others, members)
     value = of_members.mean()
     variance = of_members.var(ddof=1) / len(members) + of_others.var(ddof=1) / len(others)

@@ -12,7 +12,7 @@ from fedadb.analysis.anchors import as_pixels, read_kept_anchors
 from fedadb.analysis.inputs import Numbers, Options, Results
 from fedadb.experiment.stored import StoredRun
 
-DRAWN = 20  # at most so many anchors of a run are drawn
+MAX_DRAWN = 20  # anchors of a run in the figure
 
 
 class Similarity(NamedTuple):
@@ -21,7 +21,7 @@ class Similarity(NamedTuple):
     nearest: float  # to the nearest image: the worst case
     mean: float  # mean over all images
     class_mean: float  # to the mean image
-    real_nearest: float  # reference: median over real images of that to the nearest other one
+    real_nearest: float  # reference: of a real image to the nearest other one (median)
     noise: float  # reference: of uniform noise to its nearest image
 
 
@@ -55,7 +55,7 @@ def measure(run: StoredRun, options: Options) -> Numbers:
 
 def draw(results: Results, classes: Sequence[str]) -> Figure:
     """Each anchor above its nearest training image."""
-    most = max(min(DRAWN, len(numbers["pictures"])) for numbers in results.values())
+    most = max(min(MAX_DRAWN, len(numbers["pictures"])) for numbers in results.values())
     figure = Figure(figsize=(max(5.0, 1.1 * most), 3.2 * len(results)), layout="constrained")
     strips = figure.subfigures(len(results), 1, squeeze=False)[:, 0]
     for strip, (title, numbers) in zip(strips, results.items(), strict=True):
@@ -75,7 +75,7 @@ def draw(results: Results, classes: Sequence[str]) -> Figure:
 
 
 def similarity(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -> Similarity:
-    """One anchor and the real images of its class, with values in [0, 1]."""
+    """Compare an anchor with the real images of its class; values are in [0, 1]."""
     to_anchor = mean_square(anchor[None], images)[0]
     some = rng.choice(len(images), min(100, len(images)), replace=False)
     among_real = mean_square(images[some], images)

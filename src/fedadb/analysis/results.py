@@ -1,4 +1,4 @@
-"""Run analyses and write their results: numbers as JSON, figures as PNG and PDF."""
+"""Runs analyses and writes their results: numbers as JSON, figures as PNG and PDF."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

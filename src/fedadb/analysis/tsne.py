@@ -16,7 +16,7 @@ from fedadb.analysis.inputs import Numbers, Options, Results
 from fedadb.analysis.panels import early_and_late_panels
 from fedadb.experiment.stored import StoredRun
 
-LEGEND = 20  # at most so many classes fit into the legend
+MAX_NAMED = 20  # classes that fit into the legend
 
 
 def require(run: StoredRun, options: Options) -> None:
@@ -42,7 +42,7 @@ def measure(run: StoredRun, options: Options) -> Numbers:
 def draw(results: Results, classes: Sequence[str]) -> Figure:
     figure = early_and_late_panels(results, _scatter, 4.2)
     colours: Any = figure.axes[0].collections[0]
-    named = list(classes)[:LEGEND]
+    named = list(classes)[:MAX_NAMED]
     handles: Any = [
         Line2D([], [], linestyle="", marker="o", color=colours.to_rgba(c, alpha=1))
         for c in range(len(named))

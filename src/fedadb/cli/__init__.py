@@ -1,6 +1,6 @@
 """The command line.
 
-Modules of this package import torch only inside functions, so that `fedadb --help` is fast.
+The modules imported here import torch only inside functions, so that `fedadb --help` is fast.
 """
 
 import os

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedadb.analysis import ANALYSES
-from fedadb.cli.terminal import console, show_error, show_message, show_progress
+from fedadb.cli.terminal import (
+    CodeOption,
+    allow_imports_from,
+    console,
+    show_error,
+    show_message,
+    show_progress,
+)
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import ANALYSIS, EXPERIMENT
 
@@ -41,6 +48,7 @@ def analyse(
         Path | None,
         typer.Option(help="The directory of the results; by default analysis/ in the first run."),
     ] = None,
+    code: CodeOption = None,
 ) -> None:
     """Analyse finished runs and write figures and numbers."""
     from fedadb.analysis.inputs import Options, training_sample
@@ -48,6 +56,8 @@ def analyse(
     from fedadb.experiment.stored import read_run
 
     directories, names = split_words(words)
+    if code:
+        allow_imports_from(code)
     runs = [read_run(directory, show_progress) for directory in directories]
     options = Options(images, show_progress)
     if images:

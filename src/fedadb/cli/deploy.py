@@ -1,12 +1,16 @@
 """The commands of a real federation: keys, server, site and Flower application."""
 
 import importlib.util
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedadb.cli.terminal import (
+    FromRoundOption,
     SettingsOption,
     console,
     experiment_table,
@@ -29,6 +33,21 @@ def _require_flower() -> None:
         raise BadInput("Flower is not installed: pip install 'fedadb[federation]'")
 
 
+@contextmanager
+def _as_service(how_to_resume: str) -> Iterator[None]:
+    """Exit with code 143 after SIGTERM, as services do, and with 130 after Ctrl-C."""
+    from fedadb.deploy.processes import Terminated, raise_interrupt
+
+    previous = signal.signal(signal.SIGTERM, raise_interrupt)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        show_error(f"stopped; {how_to_resume}")
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 @deploy.command(name="keys")
 def make_keys(
     directory: Annotated[
@@ -44,7 +63,7 @@ def make_keys(
         bool, typer.Option("--site", help="Make a site's key instead of the server's keys.")
     ] = False,
     days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="The certificates are valid for so many days.")
+        int, typer.Option(min=1, max=36_500, help="The validity of the certificates in days.")
     ] = 365,
 ) -> None:
     """Make the server's certificates and keys, or a site's key, in DIRECTORY.
@@ -94,6 +113,7 @@ def server(
     listen: Annotated[
         str, typer.Option(help="ADDRESS:PORT at which the server accepts sites.")
     ] = "0.0.0.0:8443",
+    from_round: FromRoundOption = None,
     settings: SettingsOption = None,
 ) -> None:
     """Start the server, train with the sites, and stop the server.
@@ -106,16 +126,18 @@ def server(
     from fedadb.cli.execution import show_results
     from fedadb.deploy.ports import parse_address
     from fedadb.deploy.server import public_keys, start_server
-    from fedadb.deploy.server_app import STOPPED, status_file
+    from fedadb.deploy.server_app import interruption_noted
     from fedadb.experiment.config import Experiment
-    from fedadb.experiment.directory import require_own
+    from fedadb.experiment.identity import require_same_run
     from fedadb.experiment.run import ActiveRun
     from fedadb.storage.records import read_records
 
     e = Experiment.read(experiment_table(experiment, settings))
     host, port = parse_address(listen, "--listen")
-    require_own(out, e)
+    require_same_run(out, e)
     if (out / MODEL).exists():
+        if from_round is not None:
+            raise BadInput(f"--from-round {from_round}: the run in {out} is finished")
         show_message(f"finished earlier, in {out}")
         show_results([out])
         return
@@ -125,19 +147,20 @@ def server(
             f"federation.clients = {e.federation.clients}, but {directory} has the public keys of "
             f"{len(sites)} sites: {', '.join(sites)}"
         )
-    with start_server(directory, host, port) as running:
+    records = read_records(out / ROUNDS)
+    done = records[:from_round]
+    with (
+        _as_service(f"the same command resumes after the last round in {out}"),
+        interruption_noted(out),
+        start_server(directory, host, port) as running,
+    ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
-        run = running.submit(e, out)
-        try:
-            done = read_records(out / ROUNDS)
-            rounds = running.follow(run, out, e.rounds, len(done), show_message)
-            title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
-            with progress_bars(console) as bars:
-                show_rounds(ActiveRun(out, done, rounds), e.rounds, bars, title)
-        except KeyboardInterrupt:
-            status_file(out).write_text(f"{STOPPED}by the operator")
-            show_error(f"stopped; the same command resumes after the last round in {out}")
-            raise typer.Exit(130) from None
+        run = running.submit(e, out, from_round)
+        forgotten = records[len(done) :]
+        rounds = running.follow(run, out, e.rounds, len(done), show_message, forgotten)
+        title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
+        with progress_bars(console) as bars:
+            show_rounds(ActiveRun(out, done, rounds), e.rounds, bars, title)
     show_results([out])
     show_message(f"Results: {out}")
 
@@ -157,6 +180,9 @@ def site(
             help="Threads to train with. With more than one, results are not bit-identical.",
         ),
     ] = 1,
+    max_runs: Annotated[
+        int, typer.Option(min=1, help="Runs of the experiment in which the site takes part.")
+    ] = 10,
     settings: SettingsOption = None,
 ) -> None:
     """Take part as a site until Ctrl-C or SIGTERM.
@@ -169,4 +195,6 @@ def site(
     from fedadb.experiment.config import Experiment
 
     e = Experiment.read(experiment_table(experiment, settings))
-    run_site(directory, e, server, data, threads, show_message)
+    with _as_service("the same command connects again"):
+        run_site(directory, e, server, data, threads, show_message, max_runs)
+    show_message("stopped; the same command connects again")

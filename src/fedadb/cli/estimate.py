@@ -1,6 +1,6 @@
 """How long runs take on this machine, estimated from the measured cost of a few steps.
 
-Costs are kept in a file of the user's cache directory, so each is measured once per machine.
+Costs are kept in a file in the user's cache directory, so each is measured once per machine.
 """
 
 import json
@@ -24,7 +24,7 @@ from fedadb.engine.local import Learner
 from fedadb.engine.process import cores, one_thread
 from fedadb.experiment.build import build_model, partition, pick_device
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import own_code
+from fedadb.experiment.identity import own_code
 from fedadb.experiment.environment import processor
 from fedadb.experiment.presets import flatten
 from fedadb.experiment.simulation import limit_workers
@@ -121,7 +121,7 @@ def measure_cost(e: Experiment) -> StepCost:
     """Time a broadcast, a training step and an evaluation step on the experiment's data."""
     device = pick_device(e.engine.device)
     splits = datasets.load(e.dataset)
-    # The largest client lacks classes as clients do, so an algorithm treats it as one of them.
+    # A real client, because an algorithm may treat a client that lacks classes differently.
     rows = torch.from_numpy(max(partition(e, splits), key=len)[:ROWS])
     train, test = splits.train.rows(rows).to(device), splits.test.rows(slice(ROWS)).to(device)
     shard = Shard(train, torch.arange(len(rows)).to(device), len(splits.classes), splits.transform)
@@ -140,7 +140,7 @@ def measure_cost(e: Experiment) -> StepCost:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """The result of the work, and its seconds without those of warming up."""
+    """The result of the work, and the seconds it takes once the code is warm."""
     for _ in range(2):
         began = time.perf_counter()
         result = work()

@@ -1,4 +1,4 @@
-"""Train experiments while the user watches: one, or several that belong together."""
+"""Trains experiments and shows their progress: one, or several that belong together."""
 
 import sys
 import traceback
@@ -26,6 +26,7 @@ def train(
     bars: "ProgressBars",
     tensorboard: bool = False,
     overall: "OverallProgress | None" = None,
+    from_round: int | None = None,
 ) -> None:
     """Run the experiment in its directory, or resume it there."""
     from fedadb.cli.display import show_rounds
@@ -37,11 +38,11 @@ def train(
     workers = e.engine.workers
     on_this_machine = e.engine.backend != "ray" or e.engine.address is None
     if workers != "auto" and workers > cores() and on_this_machine:
-        show_error(f"engine.workers = {workers}: they share the {cores()} cores of this machine")
+        show_error(f"engine.workers = {workers}: this machine has only {cores()} cores")
     if tensorboard:
         require_tensorboard()
     try:
-        with start_run(e, directory, show_progress) as run:
+        with start_run(e, directory, show_progress, from_round=from_round) as run:
             if len(run.done) == e.rounds:
                 show_message(f"{title}: finished earlier, in {directory}")
             events = event_writer(directory, run.done) if tensorboard else nullcontext(_ignore)
@@ -78,7 +79,7 @@ class Outcome:
             show_error(f"{names[0]}{others}: {message}")
 
     def exit_if_failed(self) -> None:
-        """End the command with exit code 2 if all runs failed by wrong input, 1 if some failed."""
+        """Exit with code 2 if all runs failed because of wrong input, with 1 if others failed."""
         if not self.failed:
             return
         failed = sum(map(len, self.failed.values()))
@@ -93,7 +94,7 @@ def train_all(experiments: "Sequence[Experiment]", out: Path, tensorboard: bool)
     A run that fails does not stop the others.
     """
     from fedadb.cli.display import OverallProgress, progress_bars
-    from fedadb.experiment.directory import run_name
+    from fedadb.experiment.identity import run_name
     from fedadb.experiment.run import done_rounds
 
     if out.exists() and not out.is_dir():
@@ -120,7 +121,7 @@ def train_all(experiments: "Sequence[Experiment]", out: Path, tensorboard: bool)
 
 
 def show_results(directories: Sequence[Path], methods: Sequence[str] | None = None) -> None:
-    """Print a table of what the runs achieved; `methods` orders its rows, as in `arrange`."""
+    """Print a table of the runs' results; `methods` orders its rows, as in `arrange`."""
     from fedadb.cli.display import result_tables
     from fedadb.report.comparison import arrange  # late: it takes a while to load
     from fedadb.report.recorded_runs import read_recorded_run

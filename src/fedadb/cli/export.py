@@ -8,7 +8,13 @@ from typing import Annotated
 import typer
 from rich.cells import cell_len, set_cell_size
 
-from fedadb.cli.terminal import allow_imports_beside, show_error, show_message, show_progress
+from fedadb.cli.terminal import (
+    CodeOption,
+    allow_imports_from,
+    show_error,
+    show_message,
+    show_progress,
+)
 from fedadb.core.errors import Fault
 
 
@@ -29,6 +35,7 @@ def export(
             "images. Required for models with batch normalisation, and only for them.",
         ),
     ] = None,
+    code: CodeOption = None,
 ) -> None:
     """Write the classifier of a run to one self-contained file.
 
@@ -37,7 +44,8 @@ def export(
     """
     from fedadb.export.export_run import export_run
 
-    allow_imports_beside(None)
+    if code:
+        allow_imports_from(code)
     frozen = export_run(run, to, freeze_statistics, show_progress)
     if frozen:
         show_message(

@@ -13,7 +13,7 @@ from fedadb.cli.execution import show_results, train_all
 from fedadb.cli.terminal import (
     SettingsOption,
     TensorBoardOption,
-    allow_imports_beside,
+    allow_imports_from,
     console,
     show_message,
     show_progress,
@@ -85,7 +85,7 @@ def reproduce(
     if not 0 < scale <= 1:
         raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")
     path = find_study(name)
-    allow_imports_beside(path)
+    allow_imports_from(path.parent)
     study = read_study(path, settings or [], scale)
     for analysis in study.analyses:
         if analysis not in ANALYSES:
@@ -149,7 +149,7 @@ def list_runs(experiments: "Sequence[Experiment]", directory: Path, measure: boo
     from rich.table import Table
 
     from fedadb.cli.estimate import MeasuredCosts
-    from fedadb.experiment.directory import run_name
+    from fedadb.experiment.identity import run_name
     from fedadb.experiment.run import done_rounds
 
     costs = MeasuredCosts()

@@ -12,11 +12,11 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as ProgressBars
 
 console = Console()
 
@@ -31,25 +31,46 @@ SettingsOption = Annotated[
         help="Override a setting, such as local.lr=0.05. Can be given several times.",
     ),
 ]
+FromRoundOption = Annotated[
+    int | None,
+    typer.Option(
+        "--from-round",
+        min=1,
+        metavar="N",
+        help="Forget the rounds after N, and train them again; N is one of the last three.",
+    ),
+]
+CodeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        metavar="DIR",
+        help="Where the run's own module:Class is, if it has one. Its code is executed: give this "
+        "only for runs that you trust.",
+    ),
+]
 TensorBoardOption = Annotated[
     bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
 ]
 
 
 def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
-    """The experiment's table: the file's settings, with those of the command line over them."""
+    """The experiment's table: the file's settings, overridden by those of the command line."""
     from fedadb.experiment import config
 
-    allow_imports_beside(file)
+    allow_imports_from(file.parent if file else Path.cwd())
     table = config.load_toml(file) if file else {}
     for assignment in settings or []:
         table = config.override(table, assignment)
     return table
 
 
-def allow_imports_beside(file: Path | None) -> None:
-    """Let `module:Class` be imported from the file's directory; None: from the current one."""
-    sys.path.insert(0, str(file.parent if file else Path.cwd()))
+def allow_imports_from(directory: Path) -> None:
+    """Let the user's own `module:Class` be imported from the directory.
+
+    It comes last, so that no file in it can take the place of an installed module.
+    """
+    sys.path.append(str(directory))
 
 
 @contextmanager
@@ -57,15 +78,15 @@ def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], 
     """Show a bar on a terminal while the work lasts; elsewhere, nothing."""
     done: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), done)
-    with Progress(
+    with ProgressBars(
         *columns,
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         transient=True,
-    ) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda advance: progress.advance(task, advance)
+    ) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda advance: bars.advance(task, advance)
 
 
 def show_message(message: str) -> None:

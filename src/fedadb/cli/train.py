@@ -9,6 +9,7 @@ import typer
 from fedadb.cli.execution import show_results, train, train_all
 from fedadb.cli.terminal import (
     ExperimentArgument,
+    FromRoundOption,
     SettingsOption,
     TensorBoardOption,
     console,
@@ -27,6 +28,7 @@ def run(
         typer.Option(help="The run's directory; by default runs/NAME, named by the experiment."),
     ] = None,
     tensorboard: TensorBoardOption = False,
+    from_round: FromRoundOption = None,
 ) -> None:
     """Train one federation.
 
@@ -35,12 +37,12 @@ def run(
     """
     from fedadb.cli.display import progress_bars
     from fedadb.experiment.config import Experiment
-    from fedadb.experiment.directory import default_directory
+    from fedadb.experiment.identity import default_directory
 
     e = Experiment.read(experiment_table(experiment, settings))
     directory = out or default_directory(e)
     with progress_bars(console) as bars:
-        train(e, directory, bars, tensorboard)
+        train(e, directory, bars, tensorboard, from_round=from_round)
     show_results([directory])
     show_message(f"Results: {directory}")
 
@@ -81,7 +83,7 @@ def compare(
 
 
 def report_comparison(compared: Sequence[Path], methods: Sequence[str], directory: Path) -> Path:
-    """Report on all runs in the directory, so that a smaller comparison keeps what a larger shows.
+    """Report on all runs in the directory, so that a smaller comparison does not hide a larger one.
 
     Args:
         compared: The runs of this comparison.

@@ -2,8 +2,8 @@
 
 Single-threaded actors receive data, model and algorithm once, through Ray's object store, where
 the actors of a machine share the data. Each broadcast is put there once. Broadcasts, memories and
-replies travel as named arrays; everything else by Ray's own serialisation, which uses pickle and is
-meant for a cluster of one owner.
+replies travel as named arrays; everything else by Ray's own serialisation, which uses pickle: the
+cluster must belong to one owner.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     """What an actor is doing."""
 
     actor: Any
-    client: int | None  # that it trains; None: it is starting
+    client: int | None  # the client that it trains; None: it is starting
 
 
 @dataclass
@@ -64,7 +64,7 @@ class RayCohort:
                 self, clients, round, self.shards, self.memories, self._memory_kind, layout
             )
         except BaseException:
-            self.close()  # or an actor would go on with a client that is no longer wanted
+            self.close()  # otherwise an actor would continue to train a client in vain
             raise
 
     def close(self) -> None:

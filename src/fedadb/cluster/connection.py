@@ -22,11 +22,11 @@ except ModuleNotFoundError as error:
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default, to avoid a warning
-    "RAY_worker_niceness": "0",  # or actors would give way to every other process
+    "RAY_worker_niceness": "0",  # otherwise actors would run at a lower priority
 }
 CONNECT_SECONDS = 20  # for a cluster to answer
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-# If nothing answers, Ray itself waits for minutes; so a child process with a time limit tries first.
+# If nothing answers, Ray itself waits for minutes: a child process with a time limit tries first.
 PROBE = f"""
 import sys, ray
 try:
@@ -48,12 +48,12 @@ def connected(address: str | None, cpus: int) -> Iterator[None]:
         return
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    here: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
+    local: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
     if address is not None:
         _require_reachable(address)
     on_term = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address or "local", **({} if address else here), **QUIET)
+        ray.init(address or "local", **({} if address else local), **QUIET)
     except Exception as error:  # Ray raises many kinds
         raise Fault(f"Ray could not be started: {last_line(str(error))}") from error
     if threading.current_thread() is threading.main_thread():
@@ -87,6 +87,6 @@ def cpus() -> int:
 
 
 def last_line(text: str) -> str:
-    """The last line of a message of Ray's: it states the cause."""
+    """The last line of a message from Ray: it states the cause."""
     lines = text.strip().splitlines() or ["no reason given"]
     return lines[-1].strip()[:200].rstrip(".")

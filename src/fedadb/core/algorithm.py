@@ -39,7 +39,7 @@ class Round(NamedTuple):
     t: int  # 1, 2, …, T; 0 before the first round
     total: int  # T
     clients: int  # K: all clients, not only those of this round
-    examples: int  # N: the rows of all clients
+    examples: int  # N: the number of rows of all clients
     lr_factor: float = 1.0  # this round's learning rate over the first round's; set by `federate`
 
 
@@ -81,6 +81,8 @@ class Algorithm(ABC, Generic[S, B, C]):
 
     # The record's key for the seconds spent in `broadcast`; None: not recorded.
     broadcast_seconds_key: ClassVar[str | None] = None
+    # The names that `measure` returns. A server records no other measurement of a real site.
+    measures: ClassVar[tuple[str, ...]] = ()
 
     # model
 
@@ -107,7 +109,7 @@ class Algorithm(ABC, Generic[S, B, C]):
         return s.w
 
     def keep(self, sent: B, f: Model) -> Any:
-        """What of a broadcast to save for analyses, a NamedTuple; None: nothing."""
+        """The part of a broadcast to save for analyses, as a NamedTuple; None: nothing."""
         return None
 
     # client

@@ -97,15 +97,15 @@ class Model:
                 )
             if isinstance(part, _DropoutNd) and part.p > 0:
                 raise BadInput(f"{name} is dropout, whose output is random: remove it")
-        if not self._trained():
+        if not self._trainable():
             raise BadInput("the model has no weights to train")
 
-    def _trained(self) -> dict[str, nn.Parameter]:
+    def _trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     @cached_property
     def layout(self) -> Layout:
-        return Layout.of(self._trained())
+        return Layout.of(self._trainable())
 
     @cached_property
     def head(self) -> str:
@@ -119,7 +119,7 @@ class Model:
 
     def weights(self) -> Vector:
         """The weights it was initialised with."""
-        return Vector.of(self._trained())
+        return Vector.of(self._trainable())
 
     def constants(self) -> dict[str, Tensor]:
         """Buffers and frozen parameters by name."""

@@ -61,9 +61,9 @@ def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any
                 raise Fault(
                     f"{_join(path, name)} has shape {tuple(part.shape)}; the model has {shape}"
                 )
-        kinds = {part.dtype for part in parts.values()}
-        if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
-            raise Fault(f"{path or 'the vector'} must have one floating-point type, not {kinds}")
+        dtypes = {part.dtype for part in parts.values()}
+        if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
+            raise Fault(f"{path or 'the vector'} must have one floating-point type, not {dtypes}")
         return Vector(torch.cat([part.reshape(-1) for part in parts.values()]), layout)
     if kind is Tensor:
         return _take(left, path)

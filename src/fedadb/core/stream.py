@@ -27,7 +27,7 @@ class Stream:
 
     def at(self, *parts: str | int) -> "Stream":
         """The stream at an address below this one."""
-        # An integer of NumPy's is the same address as one of Python's.
+        # NumPy integers and Python integers give the same address.
         return Stream(
             self.seed, self.path + tuple(p if isinstance(p, str) else int(p) for p in parts)
         )

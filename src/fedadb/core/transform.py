@@ -35,7 +35,7 @@ class Transform:
         return (-torch.tensor(self.mean) / torch.tensor(self.std)).view(-1, 1, 1)
 
     def domain(self, shape: tuple[int, ...]) -> Domain:
-        """The normalised images of that shape whose pixels lie in [0, 1]."""
+        """The inputs of that shape: normalised images whose pixels were in [0, 1]."""
         return Domain(shape, self._shift, 255 * self._scale + self._shift)
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:
 def crop(images: Tensor, pad: int, mode: str, rng: Generator) -> Tensor:
     """A random window of the original size from each padded image."""
     n, _, height, width = images.shape
-    if mode == "reflect":  # torch has it for floats only, in which bytes are exact
+    if mode == "reflect":  # torch mirrors floats only; they represent bytes exactly
         padded = F.pad(images.float(), [pad] * 4, mode=mode).to(images.dtype)
     else:
         padded = F.pad(images, [pad] * 4)

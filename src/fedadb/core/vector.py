@@ -14,7 +14,7 @@ from torch.utils._pytree import register_pytree_node
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and shapes of the tensors in a flat one, in their order."""
+    """The names and shapes of the tensors that a flat tensor consists of, in order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -153,7 +153,7 @@ def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
 
 
 def clip(v: Vector, longest: float) -> Vector:
-    """The vector, scaled down to that norm if it is longer."""
+    """The vector, scaled down to the norm `longest` if its own is larger."""
     return v * (longest / (v.norm() + 1e-6)).clamp(max=1)
 
 

@@ -44,7 +44,7 @@ def unpack_archive(archive: Path, into: Path, limit: int, progress: Progress) ->
     except (FileExistsError, NotADirectoryError) as error:
         raise Fault(f"{archive.name} contains {error.filename} twice") from error
     except OSError as error:
-        if error.errno is not None:  # from the disk; those of zlib and gzip have no number
+        if error.errno is not None:  # from the disk; errors of zlib and gzip have no number
             raise
         raise Fault(f"{archive.name} is damaged: {error}") from error
     except Exception as error:  # a damaged or encrypted archive raises many kinds
@@ -64,7 +64,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             for info in opened.infolist():
-                if info.external_attr >> 28 == 0xA:  # Unix's file type of symbolic links
+                if info.external_attr >> 28 == 0xA:  # the Unix file type of a symbolic link
                     raise Fault(f"{archive.name} contains a link, {info.filename}")
                 if not info.is_dir():
                     yield info.filename, opened.open(info)

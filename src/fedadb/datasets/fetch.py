@@ -1,7 +1,7 @@
 """Downloads a published dataset and installs it, complete and verified, or not at all.
 
 `pooch` selects the address and checks the MD5. Our own downloader adds what pooch lacks: it resumes
-an interrupted download, and stops a server that sends too much.
+an interrupted download, and stops one that becomes too large.
 """
 
 import errno
@@ -31,7 +31,7 @@ DOWNLOAD_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, Valu
 
 
 def fetch_dataset(source: Source, progress: Progress) -> Path:
-    """Download, verify, unpack and install the dataset; its location.
+    """Download, verify, unpack and install the dataset, and return its location.
 
     All steps use a work folder in the data directory, from which an interrupted download resumes.
     The last step is a rename.
@@ -73,7 +73,7 @@ def _require_space(source: Source, work: Path) -> None:
 
 
 def _download(download: Download, folder: Path, progress: Progress) -> str:
-    """Download the file from the first address that has it; that address."""
+    """Download the file from the first address that has it, and return that address."""
     pooch.get_logger().setLevel(logging.ERROR)
     part = folder / f"{download.name}.part"
     failures = []
@@ -115,8 +115,8 @@ def _stream(
             ):
                 advance(done if resumed else 0)
                 _copy(reply, file, advance, limit=2 * size + BLOCK)
-    # The part stays until pooch has compared its checksum, which also decides whether a part that
-    # the server has no more bytes for is complete.
+    # The part stays until pooch has compared its checksum. If the server had no more bytes, the
+    # checksum also decides whether the part is complete.
     Path(output_file).unlink()
     os.link(part, output_file)
 

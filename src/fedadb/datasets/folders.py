@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 from fedadb.datasets.decode import decode
-from fedadb.datasets.images import ImageFormat
+from fedadb.datasets.images import ImageFormat, has_image_name
 from fedadb.progress import Progress
 
 
@@ -30,7 +29,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """The names of the subfolders, sorted. Hidden ones and files are ignored, except images."""
     visible = _visible(folder)
     for path in visible:
-        if path.suffix.lower() in Image.registered_extensions() and not path.is_dir():
+        if has_image_name(path) and not path.is_dir():
             raise BadInput(f"{path} is not in the folder of a class; move it into one")
     return tuple(path.name for path in visible if path.is_dir())
 

@@ -12,7 +12,11 @@ from PIL import Image, UnidentifiedImageError
 from fedadb.core.errors import BadInput
 from fedadb.progress import Progress
 
+# The formats that are opened, by Pillow's names. Pillow recognises a file by its content, and some
+# of its other formats start programs: PostScript, for one, is rendered by Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SMALLEST = 28  # pixels per side; every model needs at least as many
+LARGEST = 89_478_485  # pixels; a small file can claim more than fit into memory
 GREY = {"1", "L", "LA"}  # Pillow's names of pixel formats
 GREY_16_BIT = {"I;16", "I;16L", "I;16B", "I;16N"}  # scanners write these
 COLOUR = {"RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "LAB", "HSV"}
@@ -45,7 +49,7 @@ def format_for(shape: tuple[int, ...], shift: int | None = 8) -> ImageFormat:
 def complete_format(
     format: ImageFormat | None, files: Sequence[Path], progress: Progress
 ) -> ImageFormat:
-    """The format with its missing parts taken from the images; None lacks all parts."""
+    """The format, with parts that are None taken from the images; None: all parts."""
     if format is not None and format.shift is not None:
         return format
     common = common_format(files, progress)
@@ -74,11 +78,18 @@ def common_format(files: Sequence[Path], progress: Progress) -> ImageFormat:
 def open_image(path: Path) -> Image.Image:
     """Open the file and read its header; BadInput unless its pixels can be converted to 8 bits."""
     try:
-        image = Image.open(path)
+        image = Image.open(path, formats=FORMATS)
     except UnidentifiedImageError as error:
+        if Image.registered_extensions().get(path.suffix.lower(), "PNG") not in FORMATS:
+            raise BadInput(f"{path} is not one of {', '.join(FORMATS)}; save it as PNG") from error
         raise BadInput(f"{path} is damaged or not an image; remove it") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BadInput(_too_large(path)) from error
     except Exception as error:  # Pillow's decoders raise many kinds for a damaged file
         raise BadInput(f"{path} cannot be read as an image: {error}") from error
+    if image.width * image.height > LARGEST:  # Pillow warns only, or nothing at all if it is set so
+        image.close()
+        raise BadInput(_too_large(path))
     if image.mode not in GREY | GREY_16_BIT | COLOUR:
         image.close()
         raise BadInput(f"{path} has pixels of type {image.mode}; save it with 8 or 16 bits")
@@ -100,6 +111,15 @@ def read_pixels(path: Path, format: ImageFormat) -> NDArray[np.uint8]:
         raise BadInput(f"{path} cannot be read as an image: {error}") from error
     pixels = np.asarray(converted, dtype=np.uint8).reshape(format.height, format.width, -1)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def has_image_name(path: Path) -> bool:
+    """Whether the file has the name of an image in one of the formats that are opened."""
+    return Image.registered_extensions().get(path.suffix.lower()) in FORMATS
+
+
+def _too_large(path: Path) -> str:
+    return f"{path} has more than {LARGEST:,} pixels; remove it, or save it with fewer"
 
 
 def _read_16_bit(path: Path, image: Image.Image) -> NDArray[np.uint16]:

@@ -27,7 +27,7 @@ CLOTHES = (
 
 
 def read_digits(_: Path, progress: Progress) -> Splits:
-    """1 797 images of 8 × 8 with values from 0 to 16, enlarged; a fixed fifth is for testing."""
+    """1 797 images of 8 × 8 with values from 0 to 16, enlarged to 28 × 28."""
     from sklearn.datasets import load_digits  # late: it takes a second to import
 
     digits = load_digits()

@@ -17,7 +17,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check_examples, read_npz, stratified_split, to_examples
 from fedadb.datasets.folders import ImageFiles, class_names, decode_parts, image_files
-from fedadb.datasets.images import format_for
+from fedadb.datasets.images import common_format, format_for
 from fedadb.progress import Progress, no_progress
 
 Part = TypeVar("Part", Examples, ImageFiles)
@@ -60,12 +60,33 @@ def load_own(
             if an .npz file names none. Image files are converted to the shape.
         progress: Reports the decoding of image files.
     """
+    kind, path = _own_path(data)
+    if kind == "npz":
+        return _load_site_npz(path, spec)
+    return _load_site_folder(path, spec, progress)
+
+
+def inspect_own(data: str, progress: Progress = no_progress) -> None:
+    """Raise BadInput unless a site's images can be read, whatever the federation's classes are."""
+    kind, path = _own_path(data)
+    if kind == "npz":
+        parts, names = _read_arrays(path)
+        if names is not None:
+            _check_names(path, names, at_least=1)
+            check_examples(path, parts, len(names))
+        return
+    for root in _roots(path):
+        names = class_names(root)
+        _check_names(root, names, at_least=1)
+        files, _ = image_files(root, names)
+        common_format(files, progress)
+
+
+def _own_path(data: str) -> tuple[str, Path]:
     kind, _, path = data.partition(":")
     if kind not in ("npz", "folder") or not path:
         raise BadInput(f"data = {data!r}: must be npz:PATH or folder:PATH")
-    if kind == "npz":
-        return _load_site_npz(Path(path).expanduser(), spec)
-    return _load_site_folder(Path(path).expanduser(), spec, progress)
+    return kind, Path(path).expanduser()
 
 
 def _load_site_npz(path: Path, spec: DataSpec) -> tuple[Examples, Examples]:

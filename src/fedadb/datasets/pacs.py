@@ -53,7 +53,7 @@ PACS = Source(
                 "https://drive.usercontent.google.com/download"
                 "?id=1JFr8f805nMUelQWWmfnJR3y4_SYoN5Pd&export=download&confirm=t",
             ),
-            md5=None,  # its authors publish none; `fetch` counts the images instead
+            md5=None,  # its authors publish none; `fetch_dataset` counts the images
             size=174_000_000,
         ),
     ),

@@ -24,7 +24,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset: its contents, its publisher's files, and how to read them."""
+    """Describes a dataset: its contents, its publisher's files, and how to read them."""
 
     classes: int
     shape: tuple[int, int, int]  # channels × height × width

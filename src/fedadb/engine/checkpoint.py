@@ -1,17 +1,30 @@
-"""Checkpoints: everything that a federation needs to resume."""
+"""Checkpoints: everything that a federation needs to resume.
+
+The newest one is `checkpoint.safetensors`; the two before it stay beside it under the numbers of
+their rounds, so that a run can return to a round before something went wrong.
+"""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from torch import Tensor
 
 from fedadb.core.algorithm import Algorithm, Round, S
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.engine.federate import Snapshot
+from fedadb.storage.run_directory import (
+    CHECKPOINT,
+    EARLIER_CHECKPOINTS,
+    earlier_checkpoint,
+    earlier_checkpoints,
+)
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
 ROUND = TypeAdapter(Round)
@@ -34,14 +47,8 @@ def load_checkpoint(
     path: Path, algorithm: Algorithm[S, Any, Any], w: Vector, data: str
 ) -> tuple[Snapshot[S], dict[int, int]]:
     """Read a checkpoint of this algorithm, of a model with weights like w, and of these data."""
-    tensors, metadata = read_tensors(path, "delete it to start over")
-    try:
-        round = ROUND.validate_json(metadata["round"])
-        versions = dict(VERSIONS.validate_json(metadata["memories"]))
-        of_data = metadata["data"]
-    except (KeyError, ValidationError) as error:
-        raise Fault(f"{path} is not a checkpoint; delete it to start over") from error
-    if of_data != data:
+    tensors, round, versions, stored_data = _read(path)
+    if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
     try:
@@ -49,3 +56,61 @@ def load_checkpoint(
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
     return Snapshot(round, server), versions
+
+
+def keep_earlier_checkpoint(directory: Path, t: int) -> None:
+    """Keep the newest checkpoint, which is of round t, under its number.
+
+    `save_checkpoint` then replaces it. A process can end anywhere in between.
+    """
+    newest, earlier = directory / CHECKPOINT, earlier_checkpoint(directory, t)
+    if newest.exists():
+        earlier.unlink(missing_ok=True)
+        try:
+            os.link(newest, earlier)
+        except OSError:  # the file system has no hard links
+            shutil.copyfile(newest, earlier)
+
+
+def remove_old_checkpoints(directory: Path, t: int) -> None:
+    """Remove the checkpoints that are too old, now that the newest is of round t."""
+    for round, path in earlier_checkpoints(directory).items():
+        if not t - EARLIER_CHECKPOINTS <= round < t:
+            path.unlink()
+
+
+def earlier_memories(directory: Path) -> dict[int, dict[int, int]]:
+    """The versions of the clients' memories that the earlier checkpoints need, by round."""
+    remedy = "delete it: the run does not need it to resume"
+    return {t: _read(path, remedy).versions for t, path in earlier_checkpoints(directory).items()}
+
+
+def return_to_round(directory: Path, t: int) -> None:
+    """Make the checkpoint of round t the newest one."""
+    newest = directory / CHECKPOINT
+    known = [*earlier_checkpoints(directory)]
+    if newest.exists():
+        known.append(_read(newest).round.t)
+    if t not in known:
+        rounds = ", ".join(map(str, known)) or "none"
+        raise BadInput(f"--from-round {t}: {directory} has checkpoints of the rounds {rounds}")
+    if t != known[-1]:
+        earlier_checkpoint(directory, t).replace(newest)
+    remove_old_checkpoints(directory, t)
+
+
+class _Stored(NamedTuple):
+    tensors: dict[str, Tensor]
+    round: Round
+    versions: dict[int, int]
+    data: str
+
+
+def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
+    tensors, metadata = read_tensors(path, remedy)
+    try:
+        round = ROUND.validate_json(metadata["round"])
+        versions = dict(VERSIONS.validate_json(metadata["memories"]))
+        return _Stored(tensors, round, versions, metadata["data"])
+    except (KeyError, ValidationError) as error:
+        raise Fault(f"{path} is not a checkpoint; {remedy}") from error

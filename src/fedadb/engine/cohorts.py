@@ -1,4 +1,4 @@
-"""Cohorts train the clients of a round. This module has the protocol and the simplest one."""
+"""Cohorts train the clients of a round. This module has their protocol and the simplest one."""
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ def train_client(
     round: Round,
     rng: Stream,
 ) -> tuple[Reply, C]:
-    """Client k's round; `memory` is None if it has not taken part before."""
+    """Train client k for one round; `memory` is None if it has not taken part before."""
     if memory is None:
         memory = learner.algorithm.memory(sent.w)
     with naming_client(k, round):

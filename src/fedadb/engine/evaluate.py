@@ -19,7 +19,7 @@ from fedadb.engine.process import one_thread
 
 
 class Scores(NamedTuple):
-    """What an evaluation found: accuracies in [0, 1] and the mean cross entropy."""
+    """The result of an evaluation: accuracies in [0, 1] and the mean cross entropy."""
 
     accuracy: float
     loss: float
@@ -90,7 +90,7 @@ class TestSet:
             class_accuracy=by_class,
             domain_accuracy=()
             if self.domain is None
-            else [share(hits[of], self.counts[of]) for of in domains],
+            else [share(hits[part], self.counts[part]) for part in domains],
         )
 
     def evaluate(self, w: Vector) -> Scores:

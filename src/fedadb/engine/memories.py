@@ -59,13 +59,13 @@ class Memories(MutableMapping[int, C], Generic[C]):
     def __len__(self) -> int:
         return len(self.versions)
 
-    def prune(self, checkpointed: Mapping[int, int]) -> None:
-        """Remove all files but those of the checkpoint's versions and of the current ones."""
+    def prune(self, *checkpointed: Mapping[int, int]) -> None:
+        """Remove all files but those of the checkpoints' versions and of the current ones."""
         if self.directory.exists():
-            needed = {*checkpointed.items(), *self.versions.items()}
-            current = {self._path(k, version) for k, version in needed}
+            needed = {item for one in (*checkpointed, self.versions) for item in one.items()}
+            paths = {self._path(k, version) for k, version in needed}
             for path in self.directory.iterdir():
-                if path not in current:
+                if path not in paths:
                     path.unlink()
 
     def _path(self, k: int, version: int) -> Path:

@@ -1,6 +1,6 @@
 """Trains the clients of a round in several processes; bit-identical to one by one.
 
-Workers are forked once, when the first broadcast is known: they inherit data, model and shards.
+Workers are forked when the first broadcast is known: they inherit data, model and shards.
 Broadcasts, memories and replies lie in shared memory; the pipes carry only client numbers and the
 positions of tensors. A worker without a client evaluates batches of the previous round's model.
 
@@ -8,8 +8,8 @@ If a worker dies, hangs or runs out of memory, all workers are replaced, and the
 were training are trained again, with the same results. Replacing all is simpler than replacing one
 and rare enough: a dead worker may have held a lock that the others need.
 
-This is our own and not `concurrent.futures` or torch's, because those copy or pickle what crosses
-between processes, and cannot evaluate in the background.
+The pool is our own, because those of `concurrent.futures` and torch copy or pickle what processes
+exchange, and cannot evaluate in the background.
 """
 
 import multiprocessing
@@ -34,7 +34,7 @@ from fedadb.core.vector import Vector
 from fedadb.engine.evaluate import Scores, TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.scheduling import MAX_LOSSES, RemoteError, WorkerLost, train_on_workers
-from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed, share
+from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed, copy_to_shared_memory
 from fedadb.engine.worker import (
     OUT_OF_MEMORY,
     Message,
@@ -44,9 +44,9 @@ from fedadb.engine.worker import (
     send,
 )
 
-MEASUREMENT_BYTES = 1 << 16  # room in a reply for what clients measure
-POLL_SECONDS = 1.0  # between two looks at the workers' heartbeats
-SILENT_POLLS = 120  # without a heartbeat, after which a worker counts as hung
+MEASUREMENT_BYTES = 1 << 16  # room in a reply for the client's measurements
+POLL_SECONDS = 1.0  # between two checks of the workers' heartbeats
+SILENT_POLLS = 120  # a worker without a heartbeat for more polls counts as hung
 
 
 @dataclass
@@ -58,7 +58,7 @@ class WorkerHandle:
     inbox: SharedMemory
     outbox: SharedMemory
     heartbeat: Tensor
-    client: int | None = None  # that it is training
+    client: int | None = None  # the client that it is training
     last_beat: int = 0
     silent_polls: int = 0
 
@@ -188,7 +188,7 @@ class Pool:
             parent_end, worker_end = context.Pipe()
             inbox = SharedMemory(memory_bytes)
             outbox = SharedMemory(memory_bytes + reply_bytes + MEASUREMENT_BYTES)
-            heartbeat = share({"beats": torch.tensor(0)})["beats"]
+            heartbeat = copy_to_shared_memory({"beats": torch.tensor(0)})["beats"]
             worker = Worker(
                 self.learner,
                 self.shards,
@@ -211,7 +211,7 @@ class Pool:
         self._send_all({"sent": self._header})
 
     def _replace_workers(self, ended: WorkerEnded) -> list[tuple[int, WorkerLost]]:
-        """Fork new workers; the clients that the old ones were training."""
+        """Fork new workers, and return the clients that the old ones were training."""
         if ended.handle.client is None:
             self._idle_losses += 1
             if self._idle_losses == MAX_LOSSES:
@@ -247,7 +247,7 @@ class Pool:
             send(handle.connection, message)
 
     def _messages(self) -> list[tuple[WorkerHandle, Message]]:
-        """Wait for workers; their messages about clients. Raises WorkerEnded if one has ended."""
+        """Wait for the workers' messages about clients. Raises WorkerEnded if one has ended."""
         ready = wait([handle.connection for handle in self._handles], timeout=POLL_SECONDS)
         found = []
         for handle in self._handles:

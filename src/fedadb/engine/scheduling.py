@@ -17,7 +17,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, unpack
 from fedadb.core.vector import Layout
 
-MAX_LOSSES = 3  # of workers that train one client in one round
+MAX_LOSSES = 3  # of workers, while they train the same client in one round
 ERRORS: dict[str, type[Exception]] = {"BadInput": BadInput, "Fault": Fault}
 
 
@@ -56,7 +56,7 @@ class Workers(Protocol):
         ...
 
     def results(self) -> Sequence[tuple[int, dict[str, Tensor] | RemoteError | WorkerLost]]:
-        """Wait for a worker; the clients that are done, and their packed results."""
+        """Wait until a worker is done; return the clients that are done, with their results."""
         ...
 
 

@@ -57,7 +57,7 @@ class SharedMemory:
         return torch.frombuffer(self._memory, dtype=kind, count=count, offset=offset).view(shape)
 
 
-def share(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_to_shared_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies of the tensors in shared memory."""
     memory = SharedMemory(bytes_needed(tensors))
     return memory.read(memory.write(tensors))

@@ -24,7 +24,7 @@ from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.process import end_with_parent, keep_freed_memory
 from fedadb.engine.scheduling import RemoteError, pack_result
-from fedadb.engine.shared_memory import Header, SharedMemory, share
+from fedadb.engine.shared_memory import Header, SharedMemory, copy_to_shared_memory
 
 Message = dict[str, Any]
 BEAT_SECONDS = 1.0  # between two heartbeats of a worker
@@ -47,54 +47,54 @@ class SharedEvaluation:
         self.test_set = test_set
         self.lock = lock
         n = len(test_set)
-        tables = {
+        initial = {
             "w": torch.zeros_like(w.flat),
             "taken": torch.tensor(n),
             "done": torch.tensor(n),
             "loss": torch.zeros(n, dtype=torch.float64),
             "hits": torch.zeros(n, len(test_set.counts), dtype=torch.long),
         }
-        self.tables = share(tables)
+        self.shared = copy_to_shared_memory(initial)
         self.layout = w.layout
 
     def start(self, w: Vector) -> None:
         """Evaluate w: from now on workers can take batches."""
-        self.tables["w"].copy_(w.flat)
+        self.shared["w"].copy_(w.flat)
         self.restart(self.lock)
 
     def restart(self, lock: Lock) -> None:
         """Evaluate all batches again, with workers that share this lock.
 
-        The parent never takes the lock: a worker may have been killed while it held it. It needs
-        none, because no worker takes a batch before the last line.
+        The parent never takes the lock, because a worker may have been killed while it held it. It
+        does not need the lock: no worker takes a batch before "taken" is zero.
         """
         self.lock = lock
-        self.tables["done"].zero_()
-        self.tables["taken"].zero_()
+        self.shared["done"].zero_()
+        self.shared["taken"].zero_()
 
     def has_batches(self) -> bool:
         """Whether batches are left to take."""
-        return int(self.tables["taken"]) < len(self.test_set)
+        return int(self.shared["taken"]) < len(self.test_set)
 
     def finished(self) -> bool:
-        return int(self.tables["done"]) == len(self.test_set)
+        return int(self.shared["done"]) == len(self.test_set)
 
     def evaluate_next(self) -> bool:
         """Take a batch, if one is left, and evaluate it; returns whether all are now done."""
         with self.lock:
-            i = int(self.tables["taken"])
+            i = int(self.shared["taken"])
             if i >= len(self.test_set):
                 return False
-            self.tables["taken"].add_(1)
-        loss, hits = self.test_set.evaluate_batch(Vector(self.tables["w"], self.layout), i)
-        self.tables["loss"][i] = loss
-        self.tables["hits"][i] = torch.tensor(hits)
+            self.shared["taken"].add_(1)
+        loss, hits = self.test_set.evaluate_batch(Vector(self.shared["w"], self.layout), i)
+        self.shared["loss"][i] = loss
+        self.shared["hits"][i] = torch.tensor(hits)
         with self.lock:
-            self.tables["done"].add_(1)
+            self.shared["done"].add_(1)
             return self.finished()
 
     def results(self) -> list[tuple[float, list[int]]]:
-        return list(zip(self.tables["loss"].tolist(), self.tables["hits"].tolist(), strict=True))
+        return list(zip(self.shared["loss"].tolist(), self.shared["hits"].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Worker:
     evaluation: SharedEvaluation
 
     def serve(self, connection: Connection, parent: int) -> None:
-        """Carry out the parent's messages until it sends the last one or ends."""
+        """Carry out what the parent's messages ask for, until one says "end" or the parent ends."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
         end_with_parent()
         if os.getppid() != parent:  # it ended before the line above took effect

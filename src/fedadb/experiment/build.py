@@ -24,7 +24,7 @@ from fedadb.storage.tensorfile import raw_bytes
 
 
 class DataSummary(NamedTuple):
-    """What a run's directory says of its data, wherever they are."""
+    """What a run records about its data, whether they are on this machine or at sites."""
 
     classes: tuple[str, ...]
     counts: list[list[int]]  # n_{k,c}; for real sites, one number per site: its rows
@@ -33,7 +33,7 @@ class DataSummary(NamedTuple):
 
     @property
     def examples(self) -> int:
-        """N: the rows of all clients."""
+        """N: the number of rows of all clients."""
         return sum(sum(counts) for counts in self.counts)
 
 

@@ -153,7 +153,7 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
     """The table of a TOML text; `source` names it in errors."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise BadInput(f"{source} is not TOML: {error}") from error
 
 
@@ -174,7 +174,9 @@ def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
         raise BadInput(f"--set {assignment!r}: must be one line; use --set once per key")
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except RecursionError as error:
+        raise BadInput(f"--set {key}=…: is nested too deeply") from error
+    except ValueError:  # not TOML, or a number of thousands of digits
         number = _to_float(text)
         value = text.strip() if number is None else number  # a word needs no quotes here
     return merge(given, nested(key.strip(), value))

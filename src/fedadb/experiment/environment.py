@@ -8,11 +8,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from fedadb.core.errors import Fault
 from fedadb.experiment.build import pick_device
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import own_code
-from fedadb.storage.files import write_atomically
+from fedadb.experiment.identity import own_code
+from fedadb.storage.files import read_json, write_atomically
 
+ENVIRONMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 PACKAGES = ("fedadb", "torch", "numpy", "scikit-learn", "safetensors")
 
 
@@ -22,8 +26,10 @@ def note_environment(path: Path, t: int, experiment: Experiment) -> None:
     if not path.exists():
         write_atomically(path, json.dumps(current, indent=2).encode())
         return
-    recorded = json.loads(path.read_text())
+    recorded = read_json(path, ENVIRONMENT)
     later = recorded.setdefault("later", [])
+    if not isinstance(later, list) or not all(isinstance(one, dict) for one in later):
+        raise Fault(f"{path} is damaged: `later` is not a list of tables; delete it")
     last = later[-1] if later else recorded
     if any(last.get(key) != value for key, value in current.items()):
         later.append({"after_round": t, **current})

@@ -9,22 +9,19 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "small": {"clients": 10, "participation": 0.5},
 }
 
-
 # Tables that may be abbreviated to their name: `model = "lenet"`.
 NAMED = ("model", "partition", "algorithm")
 
 SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
 
-DEFAULTS: dict[str, Any] = {
-    "dataset": "digits",
+DATASET = "digits"  # if an experiment names none
+
+# Tables without a name, such as {alpha = 0.5}, are completed by these. All other defaults are those
+# of the fields.
+NAMES: dict[str, Any] = {
     "model": {"name": "lenet"},
-    "rounds": 1000,
-    "seed": 0,
-    "federation": {"scenario": "cross-device", "partition": {"name": "dirichlet"}},
-    "local": {},
+    "federation": {"partition": {"name": "dirichlet"}},
     "algorithm": {"name": "fedadb"},
-    "engine": {},
-    "deployment": {},
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -54,10 +51,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given table, completed by the defaults of its dataset and the general ones."""
-    dataset, _, _ = str(given.get("dataset", DEFAULTS["dataset"])).partition(":")
+    """The given table, completed by the defaults of its dataset, then by the general ones."""
+    dataset, _, _ = str(given.get("dataset", DATASET)).partition(":")
     preset = PRESETS.get(dataset, {})
-    return merge(merge(DEFAULTS, preset), given)
+    return merge(merge(NAMES, preset), given)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,17 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedadb.core.algorithm import HasWeights, Round
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, size
 from fedadb.core.stream import Stream
-from fedadb.engine.checkpoint import load_checkpoint, save_checkpoint
+from fedadb.engine.checkpoint import (
+    earlier_memories,
+    keep_earlier_checkpoint,
+    load_checkpoint,
+    remove_old_checkpoints,
+    return_to_round,
+    save_checkpoint,
+)
 from fedadb.engine.evaluate import Scores, in_and_out_of_distribution
 from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
@@ -22,8 +29,8 @@ from fedadb.engine.process import one_thread
 from fedadb.experiment.backend import Backend, MakeBackend
 from fedadb.experiment.build import sample_clients
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.directory import default_directory, require_own
 from fedadb.experiment.environment import note_environment
+from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.simulation import simulation
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
@@ -36,6 +43,7 @@ from fedadb.storage.records import (
 )
 from fedadb.storage.run_directory import (
     CHECKPOINT,
+    EARLIER_CHECKPOINTS,
     ENVIRONMENT,
     EXPERIMENT,
     MEMORIES,
@@ -90,19 +98,25 @@ def start_run(
     out: Path,
     progress: Progress = no_progress,
     make_backend: MakeBackend = simulation,
+    from_round: int | None = None,
 ) -> Iterator[ActiveRun]:
     """Lock a directory that is new or holds this experiment, and prepare to train.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
+    With `from_round`, the run forgets the rounds after that one; it can return to the last three.
     """
-    require_own(out, experiment)
+    require_same_run(out, experiment)
     if (out / MODEL).exists():
+        if from_round is not None:
+            raise BadInput(f"--from-round {from_round}: the run in {out} is finished")
         yield ActiveRun(out, _finished_records(experiment, out), iter(()))
         return
     with make_backend(experiment, progress) as backend, one_thread():
         out.mkdir(parents=True, exist_ok=True)
         with locked(out):
-            require_own(out, experiment)  # another process may have used it in the meantime
+            require_same_run(out, experiment)  # another process may have used it in the meantime
+            if from_round is not None:
+                return_to_round(out, from_round)
             start, memories = _resume(experiment, backend, out)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
             classes, counts, domains, _ = backend.data
@@ -137,7 +151,7 @@ def _resume(
         start, versions = load_checkpoint(out / CHECKPOINT, algorithm, w, backend.data.digest)
         if start.round[1:4] != before[1:4] or not 0 < start.round.t <= before.total:
             raise Fault(
-                f"{out / CHECKPOINT} is of {start.round}, which does not fit this experiment; "
+                f"{out / CHECKPOINT} holds {start.round}, which does not fit this experiment; "
                 "delete it to start over"
             )
     else:
@@ -156,6 +170,7 @@ def _train(
     algorithm, f = experiment.algorithm, backend.f
     learner, rng = Learner(algorithm, f, experiment.local), Stream(experiment.seed)
     now, began = start, time.perf_counter()
+    checkpointed = earlier_memories(out) | {start.round.t: dict(memories.versions)}
     with backend.open(memories) as (cohort, evaluator):
         rounds = federate(
             learner,
@@ -181,8 +196,12 @@ def _train(
             # The record comes before the checkpoint: a round that was recorded but not saved is
             # trained again, with the same result.
             record = append_record(out / ROUNDS, record)
+            keep_earlier_checkpoint(out, now.round.t - 1)
             save_checkpoint(out / CHECKPOINT, now, versions, backend.data.digest)
-            memories.prune(versions)
+            remove_old_checkpoints(out, now.round.t)
+            checkpointed[now.round.t] = versions
+            checkpointed.pop(now.round.t - EARLIER_CHECKPOINTS - 1, None)
+            memories.prune(*checkpointed.values())
             yield record
     metadata = {"experiment": experiment.toml(), "classes": json.dumps(backend.data.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()

@@ -9,15 +9,19 @@ from typing import Annotated, Any, Literal, get_type_hints
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 
+from fedadb.experiment.presets import DATASET
 from fedadb.experiment.validation import STRICT
 from fedadb.partition import PARTITIONS, Partition
 from fedadb.partition.dirichlet import Dirichlet
 from fedadb.roles import Role
 
-SERVER = Role(shared=False)
-PAPER_VARIES = Role(shared=False, fixed_by_paper=False)
+SERVER = Role(shared=False)  # used by the server alone
+PAPER_VARIES = Role(shared=False, fixed_by_paper=False)  # one of the settings that the paper varies
 RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
+# How a run is carried out. It is not part of a run's identity, so that a resumed run may have other
+# values; in a real federation, some of these settings decide which replies are used.
 NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
+AGREED = Role(affects="nothing", fixed_by_paper=False)  # a site allows it, or refuses to take part
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,24 @@ class Deployment:
     classes: Annotated[tuple[str, ...], NO_EFFECT] = ()
     shape: Annotated[tuple[Annotated[int, Ge(1)], ...], NO_EFFECT] = ()
     # who evaluates the model: the server on its test set, the sites on theirs, or both
-    evaluate: Annotated[Literal["server", "sites", "both"], NO_EFFECT] = "server"
+    evaluate: Annotated[Literal["server", "sites", "both"], AGREED] = "server"
     wait: Annotated[float, Gt(0), NO_EFFECT] = 600.0  # seconds for all sites to connect
     deadline: Annotated[float, Gt(0), NO_EFFECT] = 3600.0  # seconds for a site to answer
     # replies that a round needs; None: half of the sites asked
     min_replies: Annotated[Annotated[int, Ge(1)] | None, NO_EFFECT] = None
     retries: Annotated[int, Ge(0), NO_EFFECT] = 2  # of a round with fewer replies
+    # seconds that a round waits for a site that disconnected while it trained
+    reconnect: Annotated[float, Ge(0), NO_EFFECT] = 60.0
     # largest accepted ‖w_k − w‖; None: any
     norm_bound: Annotated[Annotated[float, Gt(0)] | None, NO_EFFECT] = None
+    # largest accepted ‖w_k − w‖, in medians of the round's replies; None: any
+    median_bound: Annotated[Annotated[float, Gt(1)] | None, NO_EFFECT] = 10.0
+    # largest share of all rows that one of three or more sites counts for; 1: any
+    max_share: Annotated[float, Gt(0), Le(1), NO_EFFECT] = 0.5
+    # the rows of each site by name, if the server fixes them; then they must be the site's
+    rows: Annotated[Mapping[str, Annotated[int, Ge(1)]], NO_EFFECT] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 class Settings(BaseModel):
@@ -90,7 +104,7 @@ class Settings(BaseModel):
 
     model_config = STRICT
 
-    dataset: Annotated[str, PAPER_VARIES] = "digits"
+    dataset: Annotated[str, PAPER_VARIES] = DATASET
     rounds: Annotated[int, Ge(1)] = 1000  # T
     seed: Annotated[int, Ge(0)] = 0
     # Also evaluate each client's model before the mean, on its own classes and on the others. That

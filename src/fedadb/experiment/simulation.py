@@ -99,6 +99,6 @@ def worker_count(experiment: Experiment, device: str) -> int:
 
 
 def limit_workers(experiment: Experiment, available: int) -> int:
-    """The number asked for, or all available; at most one per client of a round."""
+    """The number that the experiment sets, or all available; at most one per client of a round."""
     asked = experiment.engine.workers
     return min(available if asked == "auto" else asked, experiment.federation.sampled)

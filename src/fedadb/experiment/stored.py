@@ -7,23 +7,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
 from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.packing import unpack
-from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector
 from fedadb.experiment.build import FederatedData, build_data, build_model
 from fedadb.experiment.config import Experiment, load_toml
 from fedadb.experiment.presets import merge
 from fedadb.progress import Progress, no_progress
+from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import EXPERIMENT, MODEL, SITES
 from fedadb.storage.tensorfile import read_tensors
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """A run's experiment, model and data; its weights are read when they are first used."""
+    """A run with its experiment, model and data; its weights are read when they are first used."""
 
     directory: Path
     experiment: Experiment
@@ -70,10 +73,24 @@ def read_run(directory: Path, progress: Progress = no_progress) -> StoredRun:
     e = Experiment.read(merge(load_toml(directory / EXPERIMENT), {"engine": engine}))
     sites = directory / SITES
     if sites.exists():
-        spec = spec_from_table(json.loads(sites.read_text())["data"])
+        spec = read_sites(sites)["data"]
         return StoredRun(directory, e, spec, build_model(e, spec), None)
     data = build_data(e, progress)
     return StoredRun(directory, e, data.spec, build_model(e, data.spec), data)
+
+
+class SitesFile(TypedDict):
+    """The content of sites.json: client k of the run is the site `names[k]`."""
+
+    run: str
+    names: list[str]
+    rows: list[int]
+    data: DataSpec
+
+
+def read_sites(path: Path) -> SitesFile:
+    """Read a sites.json; a Fault if it is damaged."""
+    return read_json(path, TypeAdapter(SitesFile))
 
 
 def spec_to_table(spec: DataSpec) -> dict[str, Any]:
@@ -82,9 +99,5 @@ def spec_to_table(spec: DataSpec) -> dict[str, Any]:
 
 
 def spec_from_table(table: Mapping[str, Any]) -> DataSpec:
-    """The spec from which `spec_to_table` made the table."""
-    transform: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in table["transform"].items()
-    }
-    return DataSpec(tuple(table["classes"]), tuple(table["shape"]), Transform(**transform))
+    """The spec from which `spec_to_table` made the table; ValueError if it is not such a table."""
+    return TypeAdapter(DataSpec).validate_python(table)

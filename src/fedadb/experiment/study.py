@@ -22,7 +22,7 @@ from typing import Any
 
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment, load_toml, override
-from fedadb.experiment.directory import run_name
+from fedadb.experiment.identity import run_name
 from fedadb.experiment.presets import NAMED, flatten, merge, nested, scenario
 from fedadb.experiment.validation import suggest
 
@@ -95,9 +95,9 @@ def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]
 
 
 def scaled(e: Experiment, scale: float) -> Experiment:
-    """The experiment with a share of its rounds, over which the learning rate falls as far.
+    """The experiment with a share of its rounds, in which the learning rate falls as far as in all.
 
-    FedADB's β = (t/T)^(γτ) depends on a round's position among all T; the learning rate must too.
+    Some algorithms, such as FedADB, have schedules in t/T; the learning rate is rescaled likewise.
     """
     if scale == 1:
         return e
@@ -159,7 +159,7 @@ def compare(
 ) -> list[Experiment]:
     """One experiment with each combination of algorithms and seeds.
 
-    Settings of an algorithm apply to the algorithm whose name stands beside them.
+    Settings in the table `algorithm` apply to the algorithm that the table names, and to no other.
     """
     for word, values in (("algorithm", algorithms), ("seed", seeds)):
         if len(set(values)) < len(values):

@@ -86,7 +86,7 @@ def trained_classifier(run: StoredRun, card: ModelCard) -> ImageClassifier:
 
 
 def untrained_classifier(table: dict[str, Any], card: ModelCard) -> ImageClassifier:
-    """The classifier of an experiment's table, with weights that are yet to be loaded."""
+    """The classifier that an experiment's table describes; its weights are still to be loaded."""
     rng = Stream(0)
     with rng.at("body").seeded():
         body = validation.to_named(MODELS, table["model"], "model").body(card.shape)

@@ -9,8 +9,8 @@ from fedadb.core.errors import BadInput
 Norm = Literal["batch", "group"]
 """The normalisation of a model.
 
-"batch" uses the statistics of the current batch, in evaluation too, and keeps none; the reference
-models do so. "group" is GroupNorm, for models that will classify single images.
+"batch" uses the statistics of the current batch, in evaluation too, and keeps none, as the
+reference models do. "group" is GroupNorm, for models that will classify single images.
 """
 
 

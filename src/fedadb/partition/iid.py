@@ -1,4 +1,4 @@
-"""Equally distributed clients."""
+"""Identically distributed clients."""
 
 from dataclasses import dataclass
 

@@ -27,7 +27,7 @@ class Partition(Protocol):
 
 
 def distribute(pools: Sequence[Rows], receives: Rows, rng: np.random.Generator) -> list[Rows]:
-    """Cut each pool of rows evenly among the clients that receive it; each client's rows, shuffled.
+    """Cut each pool of rows evenly among the clients that receive it, and shuffle their rows.
 
     `receives` is clients × pools, 1 where the client receives a part of the pool.
     """

@@ -9,7 +9,7 @@ from fedadb.report import paper
 from fedadb.report.labels import (
     DATASETS,
     METHODS,
-    Settings,
+    FlatSettings,
     dataset_name,
     distinct_labels,
     method_names,
@@ -93,11 +93,11 @@ def _row_labels(runs: Sequence[RecordedRun], names: Mapping[str, str]) -> list[s
     return distinct_labels(methods, settings)
 
 
-def _algorithm_settings(run: RecordedRun) -> Settings:
+def _algorithm_settings(run: RecordedRun) -> FlatSettings:
     return {k: v for k, v in run.versioned_settings.items() if k.startswith("algorithm.")}
 
 
-def _without_dataset_values(run: RecordedRun) -> Settings:
+def _without_dataset_values(run: RecordedRun) -> FlatSettings:
     """The algorithm's settings, with the paper's general value for one that it has per dataset.
 
     Such a method is one row of the table: FedDecorr has another λ on CIFAR-100.
@@ -110,6 +110,6 @@ def _without_dataset_values(run: RecordedRun) -> Settings:
     return settings | {key: general[key] for key in on_dataset}
 
 
-def _other_settings(run: RecordedRun) -> Settings:
+def _other_settings(run: RecordedRun) -> FlatSettings:
     settings = run.versioned_settings.items()
     return with_scenario({k: v for k, v in settings if not k.startswith("algorithm.")})

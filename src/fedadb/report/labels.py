@@ -33,7 +33,7 @@ PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f", "#e
            "#b6992d", "#d37295", "#5f9ed1", "#c49c94")  # fmt: skip
 FEDADB_RED = "#d62728"
 
-Settings = dict[str, Any]
+FlatSettings = dict[str, Any]
 
 
 def method_names(algorithms: Iterable[str]) -> dict[str, str]:
@@ -74,7 +74,7 @@ def _exact_setting(key: str, value: Any) -> str:
     return f"{key.rpartition('.')[2]}={value!r}"
 
 
-def with_scenario(settings: Settings) -> Settings:
+def with_scenario(settings: FlatSettings) -> FlatSettings:
     """The settings; the name of a scenario replaces its clients and participation."""
     name = scenario(settings)
     if name is None:
@@ -83,7 +83,7 @@ def with_scenario(settings: Settings) -> Settings:
     return {**rest, "scenario": name}
 
 
-def distinct_labels(names: Sequence[str], all_settings: Sequence[Settings]) -> list[str]:
+def distinct_labels(names: Sequence[str], all_settings: Sequence[FlatSettings]) -> list[str]:
     """Each name, followed by the settings that distinguish it from the others of that name."""
     labels = list(names)
     keys = dict.fromkeys([*FIRST, *(key for settings in all_settings for key in settings)])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import scipy.stats
 
+BEST = 5  # rounds whose mean is the accuracy of a run, as in the paper
 TARGET_SHARES = (0.45, 0.65, 0.85)  # of the best accuracy that any run reached
 
 
@@ -21,7 +22,7 @@ def seed_statistics(values: Sequence[float]) -> SeedStatistics:
     return SeedStatistics(fmean(values), pstdev(values), len(values))
 
 
-def best_rounds(accuracy: Sequence[float], n: int = 5) -> float:
+def best_rounds(accuracy: Sequence[float], n: int = BEST) -> float:
     """The mean of the n best rounds."""
     best = sorted(accuracy)[-n:]
     return sum(best) / len(best)

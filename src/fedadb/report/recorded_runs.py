@@ -1,6 +1,5 @@
 """Reads what runs recorded: their settings and their rounds."""
 
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,26 +7,46 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, with_config
+from typing_extensions import TypedDict
+
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.presets import flatten
 from fedadb.experiment.settings import affecting
+from fedadb.storage.files import read_json
 from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
-from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT, ROUNDS
+from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, ROUNDS
 
-REQUIRED_SETTINGS = (
-    "dataset",
-    "rounds",
-    "seed",
-    "algorithm.name",
-    "federation.clients",
-    "federation.participation",
-    "local.lr",
-)
+REQUIRED_SETTINGS: dict[str, type | tuple[type, ...]] = {  # and their types
+    "dataset": str,
+    "rounds": int,
+    "seed": int,
+    "algorithm.name": str,
+    "federation.clients": int,
+    "federation.participation": (int, float),
+    "local.lr": (int, float),
+}
+
+
+@with_config(extra="allow")
+class EnvironmentFile(TypedDict, total=False):
+    own_code: dict[str, str]
+
+
+class PartitionFile(TypedDict, total=False):
+    classes: list[str]
+    counts: list[list[int]]
+    domains: list[str]
+
+
+ENVIRONMENT_FORM: TypeAdapter[Any] = TypeAdapter(EnvironmentFile)
+PARTITION_FORM: TypeAdapter[Any] = TypeAdapter(PartitionFile)
+ANALYSIS_FORM: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, dict[str, Any]])
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """The settings of a run and the rounds it has recorded so far."""
+    """The settings of a run and the rounds it has recorded so far, read without torch."""
 
     directory: Path
     experiment: dict[str, Any]  # the resolved table
@@ -78,7 +97,7 @@ class RecordedRun:
         A part that is the user's own, such as the algorithm, also has `algorithm.code`: the
         beginning of its source's digest.
         """
-        digests = self.read_json(ENVIRONMENT).get("own_code", {})
+        digests = self.environment.get("own_code", {})
         code = {
             f"{part}.code": digests[name][:8]
             for part in ("model", "algorithm", "federation.partition")
@@ -86,13 +105,24 @@ class RecordedRun:
         }
         return self.settings | code
 
-    def read_json(self, name: str) -> Any:
-        """The content of a JSON file in the run's directory; {} if there is no such file."""
+    @property
+    def environment(self) -> dict[str, Any]:
+        return self._read_json(ENVIRONMENT, ENVIRONMENT_FORM)
+
+    @property
+    def partition(self) -> dict[str, Any]:
+        """The class names, and how many rows of each class every client holds."""
+        return self._read_json(PARTITION, PARTITION_FORM)
+
+    @property
+    def analyses(self) -> dict[str, dict[str, Any]]:
+        """The results of the run's analyses, by analysis and model."""
+        files = sorted((self.directory / ANALYSIS).glob("*.json"))
+        return {path.stem: read_json(path, ANALYSIS_FORM) for path in files}
+
+    def _read_json(self, name: str, form: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
         path = self.directory / name
-        try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except ValueError as error:
-            raise Fault(f"{path} is damaged: {error}") from error
+        return read_json(path, form) if path.exists() else {}
 
 
 def find_runs(directories: Sequence[Path]) -> list[Path]:
@@ -114,11 +144,14 @@ def read_recorded_run(directory: Path) -> RecordedRun:
     path = directory / EXPERIMENT
     try:
         experiment = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Fault(f"{path} is damaged: {error}") from error
-    missing = [key for key in REQUIRED_SETTINGS if key not in flatten(experiment)]
-    if missing:
-        raise Fault(f"{path} has no {missing[0]!r}: another version wrote it")
+    settings = flatten(experiment)
+    for key, kind in REQUIRED_SETTINGS.items():
+        if key not in settings:
+            raise Fault(f"{path} has no {key!r}: another version wrote it")
+        if not isinstance(settings[key], kind) or isinstance(settings[key], bool):
+            raise Fault(f"{path} is damaged: {key} = {settings[key]!r}")
     rounds = read_records(directory / ROUNDS)
     for record in rounds:
         if missing := [key for key in REQUIRED if key not in record]:

@@ -9,6 +9,7 @@ from fedadb.report.cells import Cell, Number, RoundsDone, Score, Table, Traffic
 from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import convergence_table
 from fedadb.report.metrics import (
+    BEST,
     SeedStatistics,
     best_rounds,
     forgetting,
@@ -17,7 +18,6 @@ from fedadb.report.metrics import (
 )
 from fedadb.report.notes import notes
 from fedadb.report.recorded_runs import RecordedRun
-from fedadb.storage.run_directory import PARTITION
 
 
 def all_tables(comparison: Comparison) -> list[Table]:
@@ -148,7 +148,7 @@ def domain_table(comparison: Comparison) -> Table | None:
             if "domain_accuracy" not in runs[0].rounds[0]:
                 continue
             domains = list(zip(*map(_domain_accuracy, runs), strict=True))
-            recorded = runs[0].read_json(PARTITION).get("domains") or range(len(domains))
+            recorded = runs[0].partition.get("domains") or range(len(domains))
             names = names or [str(name) for name in recorded]
             if len(domains) != len(names):  # other data, with other domains
                 continue
@@ -169,7 +169,7 @@ def domain_table(comparison: Comparison) -> Table | None:
 
 def _domain_accuracy(run: RecordedRun) -> list[float | None]:
     """The mean accuracy on each domain in the five best rounds; None if it was never measured."""
-    best = sorted(run.rounds, key=lambda record: float(record["accuracy"]))[-5:]
+    best = sorted(run.rounds, key=lambda record: float(record["accuracy"]))[-BEST:]
     domains = zip(*(record["domain_accuracy"] for record in best), strict=True)
     # A site that was not connected did not measure its domain.
     known = [[value for value in values if value is not None] for values in domains]

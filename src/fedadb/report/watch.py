@@ -1,4 +1,4 @@
-"""Serves the page on loopback, and keeps it up to date while runs continue."""
+"""Serves the page to this machine alone, and keeps it up to date while runs continue."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ class LiveData:
 
 
 def serve_page(live: LiveData, port: int) -> ThreadingHTTPServer:
-    """A server of the page on loopback, ready for `serve_forever`; port 0 is any free one."""
+    """A server of the page at 127.0.0.1, ready for `serve_forever`; port 0 is any free one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,13 +1,19 @@
-"""Atomic file writes and exclusive locks on directories."""
+"""Atomic file writes, checked JSON files, and exclusive locks on directories."""
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import filelock
+from pydantic import TypeAdapter, ValidationError
 
-from fedadb.core.errors import BadInput
+from fedadb.core.errors import BadInput, Fault
+
+T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -22,6 +28,33 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; ValueError if it is not JSON, or has NaN or infinite numbers."""
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is not a finite number")
+    return value
+
+
+def read_json(path: Path, form: TypeAdapter[T]) -> T:
+    """The content of a JSON file that must have the given form; a Fault if it has not."""
+    try:
+        return form.validate_python(parse_json(path.read_bytes()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Fault(f"{path} is damaged: {where}: {first['msg']}") from error
+    except ValueError as error:
+        raise Fault(f"{path} is damaged: {error}") from error
 
 
 @contextmanager

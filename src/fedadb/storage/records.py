@@ -5,13 +5,32 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import StrictFloat, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from fedadb.core.errors import Fault
+from fedadb.storage.files import parse_json
 
 Record = dict[str, Any]
 REQUIRED = ("round", "accuracy", "loss", "class_accuracy", "clients", "lr", "seconds")
 """The keys of every record; algorithms add their own."""
+
+Number = StrictInt | StrictFloat
+Share = Annotated[Number, Ge(0), Le(1)]
+FORMS: dict[str, TypeAdapter[Any]] = {
+    "round": TypeAdapter(StrictInt),
+    "accuracy": TypeAdapter(Share),
+    "class_accuracy": TypeAdapter(list[Share | None]),
+    "domain_accuracy": TypeAdapter(list[Share | None]),
+    "clients": TypeAdapter(list[StrictInt]),
+    "lost": TypeAdapter(dict[StrictStr, StrictStr]),
+    "lr": TypeAdapter(Number),
+    "seconds": TypeAdapter(Number),
+}
+MEASUREMENT: TypeAdapter[Any] = TypeAdapter(Number | None)  # the form of every other key
+LISTS = ("class_accuracy", "domain_accuracy")  # of one length in all records of a run
 
 
 def append_record(path: Path, record: Record) -> Record:
@@ -28,19 +47,32 @@ def append_record(path: Path, record: Record) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """All records of the file; an incomplete last line is ignored."""
+    """All records of the file, checked; an incomplete last line is ignored."""
     if not path.exists():
         return []
     records: list[Record] = []
     try:
-        for text in path.read_text(encoding="utf-8").split("\n")[:-1]:
-            records.append(json.loads(text))  # noqa: PERF401  # the error names the line
-    except ValueError as error:  # not JSON, or not UTF-8
+        for t, text in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], start=1):
+            record = parse_json(text)
+            _check(record, t, records)
+            records.append(record)
+    except ValueError as error:  # not JSON, not UTF-8, or not a record
         raise Fault(f"{path} is damaged: line {len(records) + 1}: {error}") from error
-    for t, record in enumerate(records, start=1):
-        if not isinstance(record, dict) or record.get("round") != t:
-            raise Fault(f"{path} is damaged: line {t} is not round {t}")
     return records
+
+
+def _check(record: Any, t: int, earlier: Sequence[Record]) -> None:
+    """Raise ValueError unless the record is one of round t that fits the earlier ones."""
+    if not isinstance(record, dict) or record.get("round") != t:
+        raise ValueError(f"it is not round {t}")
+    for key, value in record.items():
+        try:
+            FORMS.get(key, MEASUREMENT).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{key}: {error.errors()[0]['msg']}") from error
+    for key in LISTS if earlier else ():
+        if len(record.get(key, ())) != len(earlier[0].get(key, ())):
+            raise ValueError(f"{key} has another length than in round 1")
 
 
 def ends_complete(path: Path) -> bool:

@@ -25,10 +25,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote. If the file was changed, a Fault that ends in the remedy."""
+    """Read what `write_tensors` wrote. A damaged file raises a Fault that ends in the remedy."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = _checked(json.loads((file.metadata() or {}).get("fedadb", "{}")))
+            metadata = _check_metadata(json.loads((file.metadata() or {}).get("fedadb", "{}")))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise Fault(f"{path} is missing; {remedy}") from error
@@ -39,9 +39,9 @@ def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, 
     return tensors, metadata
 
 
-def _checked(metadata: Any) -> dict[str, str]:
+def _check_metadata(metadata: Any) -> dict[str, str]:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ValueError("its metadata are not a table of texts")
+        raise ValueError("its metadata is not a JSON object of strings")
     return metadata
 
 

@@ -29,7 +29,7 @@ function drawClasses() {
   const height = (rows, each) => (narrow() ? 230 : 160) + each * rows;
   draw("round-plot", [{
     type: "heatmap", x: names, y: runs.map((run) => run.method), ...scale(),
-    z: runs.map((run) => percent(run.class_accuracy[i] ?? names.map(() => null))),  // that run is not so far
+    z: runs.map((run) => percent(run.class_accuracy[i] ?? names.map(() => null))),  // that run has not reached this round
     hovertemplate: "%{y}<br>%{x}: %{z:.1f} %<extra></extra>",
   }], { ...plotTitle(`All methods in round ${t}`), height: height(runs.length, 28), xaxis: { type: "category" },
     yaxis: { autorange: "reversed", type: "category" } });

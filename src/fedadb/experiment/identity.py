@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedadb.core.errors import BadInput
+from pydantic import TypeAdapter
+
+from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.config import Experiment, load_toml
 from fedadb.experiment.presets import flatten
 from fedadb.experiment.settings import affecting
+from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
 
 
@@ -56,8 +59,8 @@ def _source_digest(cls: type[Any]) -> str:
     return digest.hexdigest()
 
 
-def require_own(out: Path, experiment: Experiment) -> None:
-    """Raise BadInput unless the directory is free or holds this very experiment."""
+def require_same_run(out: Path, experiment: Experiment) -> None:
+    """Raise BadInput unless the directory is new, or holds this experiment and no other."""
     if not out.exists():
         return
     if not out.is_dir():
@@ -68,8 +71,10 @@ def require_own(out: Path, experiment: Experiment) -> None:
             if not path.name.startswith((".", EXPERIMENT)):
                 raise BadInput(f"{out} is not a run: it holds {path.name}; choose another --out")
         return
+    table = load_toml(out / EXPERIMENT)
+    _require_same_own_code(table, experiment, out)
     try:
-        written = Experiment.read(load_toml(out / EXPERIMENT))
+        written = Experiment.read(table)
     except BadInput as error:
         raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
     there, here = (_identity(e.table()) for e in (written, experiment))
@@ -90,11 +95,25 @@ def require_own(out: Path, experiment: Experiment) -> None:
             )
 
 
+def _require_same_own_code(table: dict[str, Any], experiment: Experiment, out: Path) -> None:
+    """Compare the names of own classes before any is imported: the directory may be foreign."""
+    there, here = flatten(table), flatten(experiment.table())
+    for key in ("algorithm.name", "model.name", "federation.partition.name"):
+        name = str(there.get(key, there.get(key.removesuffix(".name"))))
+        if ":" in name and name != here[key]:
+            raise BadInput(
+                f"{out} holds another experiment: {key} is {name!r} there and {here[key]!r} here; "
+                "choose another --out"
+            )
+
+
 def _recorded_code(out: Path) -> dict[str, str]:
     try:
-        return dict(json.loads((out / ENVIRONMENT).read_text()).get("own_code", {}))
-    except (OSError, ValueError):  # not written yet, or damaged: whoever reads it will say so
+        environment = read_json(out / ENVIRONMENT, TypeAdapter(dict[str, Any]))
+    except (OSError, Fault):  # not written yet; or damaged, which `note_environment` reports
         return {}
+    code = environment.get("own_code")
+    return code if isinstance(code, dict) else {}
 
 
 def _identity(table: dict[str, Any]) -> dict[str, Any]:
