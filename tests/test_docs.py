@@ -23,6 +23,7 @@ from fedadb.cli.reproduce import STUDIES
 from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
+from fedadb.experiment.toml_tables import load_toml
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -183,7 +184,7 @@ def test_contributing_names_every_package() -> None:
 )
 def test_experiment_files_are_valid_and_state_their_command(path: Path) -> None:
     assert f"fedadb run experiments/{path.name}" in path.read_text()
-    config.Experiment.read(config.load_toml(path))
+    config.Experiment.read(load_toml(path))
 
 
 def default_settings() -> dict[str, Any]:

@@ -20,9 +20,10 @@ from fedadb.algorithms.fedntd import FedNTD
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.errors import BadInput
 from fedadb.experiment.build import sample_clients
-from fedadb.experiment.config import Experiment, load_toml, override
+from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Federation
 from fedadb.experiment.study import compare
+from fedadb.experiment.toml_tables import load_toml, override
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
 from fedadb.partition.dirichlet import Dirichlet

@@ -27,10 +27,11 @@ from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector
-from fedadb.experiment import config, identity, simulation
+from fedadb.experiment import identity, simulation
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import load_toml
 from fedadb.progress import Progress
 from fedadb.storage import files, tensorfile
 from fedadb.storage.records import append_record, read_records
@@ -116,7 +117,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
 
 
 def test_the_written_experiment_runs_as_it_is(unbroken: Path, tmp_path: Path) -> None:
-    again = Experiment.read(config.load_toml(unbroken / "experiment.toml"))
+    again = Experiment.read(load_toml(unbroken / "experiment.toml"))
     assert again == SMALL
     fedadb.run(again, tmp_path / "again")
     assert numbers(tmp_path / "again") == numbers(unbroken)

@@ -1,8 +1,8 @@
 """Every setting has one role, in its own field."""
 
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import flatten
 from fedadb.experiment.settings import affecting, role
+from fedadb.experiment.toml_tables import flatten
 from fedadb.roles import Role
 
 SETTINGS = flatten(Experiment(algorithm="feddyn", dataset="cifar10").table())

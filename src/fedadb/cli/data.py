@@ -10,8 +10,8 @@ from rich.table import Table
 from fedadb.cli.terminal import (
     ExperimentArgument,
     SettingsOption,
+    checked_table,
     console,
-    experiment_table,
     show_error,
     show_message,
     show_progress,
@@ -125,15 +125,16 @@ def partition(
 
     EXPERIMENT is a TOML file; without it, the default experiment on digits. Nothing is trained.
     """
+    if out.suffix.lower() not in {".png", ".pdf", ".svg"}:
+        raise BadInput(f"--out {str(out)!r}: must end in .png, .pdf or .svg")
+    table = checked_table(experiment, settings)
     from fedadb import datasets
     from fedadb.cli.display import partition_tables
     from fedadb.experiment import build
     from fedadb.experiment.config import Experiment
     from fedadb.report.plots import draw_partition
 
-    if out.suffix.lower() not in {".png", ".pdf", ".svg"}:
-        raise BadInput(f"--out {str(out)!r}: must end in .png, .pdf or .svg")
-    e = Experiment.read(experiment_table(experiment, settings))
+    e = Experiment.read(table)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
@@ -141,8 +142,8 @@ def partition(
         raise BadInput(f"--out {str(out)!r} cannot be written: {error.strerror}") from error
     splits = datasets.load(e.dataset, show_progress)
     counts = build.class_counts(splits, build.partition(e, splits))
-    for table in partition_tables(counts, splits.classes):
-        console.print(table)
+    for summary in partition_tables(counts, splits.classes):
+        console.print(summary)
     draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], out)
     show_message(f"Figure: {out}")
 

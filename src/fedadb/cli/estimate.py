@@ -24,10 +24,10 @@ from fedadb.engine.local import Learner
 from fedadb.engine.process import cores, one_thread
 from fedadb.experiment.build import build_model, partition, pick_device
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.identity import own_code
 from fedadb.experiment.environment import processor
-from fedadb.experiment.presets import flatten
+from fedadb.experiment.identity import own_code
 from fedadb.experiment.simulation import limit_workers
+from fedadb.experiment.toml_tables import flatten
 from fedadb.storage.files import write_atomically
 
 ROWS = 64  # in a measured step; the time of a step is proportional to its rows

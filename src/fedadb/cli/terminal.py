@@ -56,12 +56,21 @@ TensorBoardOption = Annotated[
 
 def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
     """The experiment's table: the file's settings, overridden by those of the command line."""
-    from fedadb.experiment import config
+    from fedadb.experiment.toml_tables import load_toml, override
 
     allow_imports_from(file.parent if file else Path.cwd())
-    table = config.load_toml(file) if file else {}
+    table = load_toml(file) if file else {}
     for assignment in settings or []:
-        table = config.override(table, assignment)
+        table = override(table, assignment)
+    return table
+
+
+def checked_table(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
+    """The experiment's table, checked before torch is imported, which takes a second or more."""
+    from fedadb.experiment.precheck import precheck
+
+    table = experiment_table(file, settings)
+    precheck(table)
     return table
 
 

@@ -12,6 +12,7 @@ from fedadb.cli.terminal import (
     FromRoundOption,
     SettingsOption,
     TensorBoardOption,
+    checked_table,
     console,
     experiment_table,
     show_error,
@@ -35,11 +36,12 @@ def run(
     EXPERIMENT is a TOML file; without one, the command trains FedADB on digits. An interrupted run
     resumes after its last finished round.
     """
+    table = checked_table(experiment, settings)
     from fedadb.cli.display import progress_bars
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.identity import default_directory
 
-    e = Experiment.read(experiment_table(experiment, settings))
+    e = Experiment.read(table)
     directory = out or default_directory(e)
     with progress_bars(console) as bars:
         train(e, directory, bars, tensorboard, from_round=from_round)
@@ -65,14 +67,19 @@ def compare(
     EXPERIMENT is a TOML file; without one, the command compares on digits. Finished runs are
     skipped. The report covers all runs in the directory, with the algorithms of this command first.
     """
-    from fedadb.experiment import study
+    from fedadb.experiment.precheck import precheck
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise BadInput(f"--seeds {seeds!r}: must be whole numbers, such as 0,1,2") from None
     names = [name.strip() for name in algorithms.split(",")]
-    experiments = study.compare(experiment_table(experiment, settings), names, numbers)
+    table = experiment_table(experiment, settings)
+    for name in names:  # settings of an algorithm are checked when it is known whose they are
+        precheck({**table, "algorithm": name})
+    from fedadb.experiment import study
+
+    experiments = study.compare(table, names, numbers)
     directory = out or Path("runs") / f"compare-{experiments[0].dataset.rpartition('/')[2]}"
     outcome = train_all(experiments, directory, tensorboard)
     if outcome.finished:

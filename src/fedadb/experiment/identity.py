@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.experiment.config import Experiment, load_toml
-from fedadb.experiment.presets import flatten
+from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import affecting
+from fedadb.experiment.toml_tables import flatten, load_toml
 from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
 

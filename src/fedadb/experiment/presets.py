@@ -1,16 +1,15 @@
-"""Default settings per dataset, after the paper; and operations on tables of settings."""
+"""Default settings per dataset, after the paper."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from fedadb.experiment.toml_tables import merge
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
     "cross-silo": {"clients": 20, "participation": 0.2},
     "small": {"clients": 10, "participation": 0.5},
 }
-
-# Tables that may be abbreviated to their name: `model = "lenet"`.
-NAMED = ("model", "partition", "algorithm")
 
 SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
 
@@ -57,45 +56,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     return merge(merge(NAMES, preset), given)
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The table `above` over the table `below`, key by key.
-
-    A named table replaces one that has another name: settings of FedAvg do not carry over to
-    FedProx.
-    """
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        if key in NAMED:
-            under, value = ({"name": v} if isinstance(v, str) else v for v in (under, value))
-        if isinstance(under, Mapping) and isinstance(value, Mapping):
-            both = "name" in under and "name" in value
-            another = both and under["name"] != value["name"]
-            value = dict(value) if another else merge(under, value)
-        merged[key] = value
-    return merged
-
-
-def flatten(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """{a: {b: v}} as {"a.b": v}."""
-    leaves: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            leaves |= flatten(value, f"{path}{key}.")
-        else:
-            leaves[path + key] = value
-    return leaves
-
-
 def scenario(settings: Mapping[str, Any]) -> str | None:
     """The name of the flat settings' number of clients and participation, if they have one."""
     size = {k: settings.get(f"federation.{k}") for k in ("clients", "participation")}
     return next((name for name, known in SCENARIOS.items() if known == size), None)
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """`a.b` and v as {a: {b: v}}."""
-    for name in reversed(key.split(".")):
-        value = {name: value}
-    table: dict[str, Any] = value
-    return table

@@ -1,16 +1,18 @@
 """The settings that can be checked without torch, and the role of every setting."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
-from fedadb.experiment.presets import DATASET
-from fedadb.experiment.validation import STRICT
+from fedadb.core.errors import BadInput
+from fedadb.experiment import validation
+from fedadb.experiment.presets import DATASET, SCENARIOS
 from fedadb.partition import PARTITIONS, Partition
 from fedadb.partition.dirichlet import Dirichlet
 from fedadb.roles import Role
@@ -102,7 +104,7 @@ class Deployment:
 class Settings(BaseModel):
     """The part of an experiment that needs no torch."""
 
-    model_config = STRICT
+    model_config = validation.STRICT
 
     dataset: Annotated[str, PAPER_VARIES] = DATASET
     rounds: Annotated[int, Ge(1)] = 1000  # T
@@ -118,6 +120,51 @@ class Settings(BaseModel):
     federation: Federation = Federation()
     engine: Engine = Engine()
     deployment: Deployment = Deployment()
+
+    @field_validator("keep_broadcasts", mode="before")
+    @classmethod
+    def _keep_broadcasts(cls, given: Any) -> Any:
+        return tuple(given) if isinstance(given, list) else given  # TOML has no tuples
+
+    @field_validator("federation", mode="before")
+    @classmethod
+    def _federation(cls, given: Any) -> Federation:
+        if isinstance(given, Federation):
+            given = validation.fields_of(given)
+        if isinstance(given, dict):
+            given = dict(given)
+            if (scenario := given.pop("scenario", None)) is not None:
+                if not isinstance(scenario, str) or scenario not in SCENARIOS:
+                    known = validation.suggest(scenario, SCENARIOS)
+                    raise BadInput(f"federation.scenario = {scenario!r}: is not known; {known}")
+                given = {**SCENARIOS[scenario], **given}
+            if "partition" in given:
+                path = "federation.partition"
+                given["partition"] = validation.to_named(PARTITIONS, given["partition"], path)
+        federation = validation.to_dataclass(Federation, given, "federation")
+        if federation.sampled < 1:
+            raise BadInput(
+                f"federation.participation = {federation.participation}: selects none of "
+                f"{federation.clients} clients; it must be at least "
+                f"{math.ceil(1e4 / federation.clients) / 1e4:g}"
+            )
+        return federation
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine(cls, given: Any) -> Engine:
+        engine = validation.to_dataclass(Engine, given, "engine")
+        if engine.backend == "ray" and engine.cohort == "stacked":
+            raise BadInput(
+                "engine.cohort = 'stacked' computes in one process, and engine.backend = 'ray' in "
+                "many; choose one of them"
+            )
+        return engine
+
+    @field_validator("deployment", mode="before")
+    @classmethod
+    def _deployment(cls, given: Any) -> Deployment:
+        return validation.to_dataclass(Deployment, given, "deployment")
 
     def keeps_broadcast(self, t: int) -> bool:
         """Whether what the algorithm keeps of round t's broadcast is saved."""

@@ -16,8 +16,8 @@ from fedadb.core.model import Model
 from fedadb.core.packing import unpack
 from fedadb.core.vector import Vector
 from fedadb.experiment.build import FederatedData, build_data, build_model
-from fedadb.experiment.config import Experiment, load_toml
-from fedadb.experiment.presets import merge
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import load_toml, merge
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import EXPERIMENT, MODEL, SITES

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fedadb.core.errors import BadInput
-from fedadb.experiment.config import Experiment, load_toml, override
+from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
-from fedadb.experiment.presets import NAMED, flatten, merge, nested, scenario
+from fedadb.experiment.presets import scenario
+from fedadb.experiment.toml_tables import NAMED, flatten, load_toml, merge, nested, override
 from fedadb.experiment.validation import suggest
 
 KEYS: dict[str, tuple[type, str]] = {  # the type of each key of a study, and its name in errors

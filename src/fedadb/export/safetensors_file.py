@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.experiment.config import parse_toml
+from fedadb.experiment.toml_tables import parse_toml
 from fedadb.export.batch_statistics import batch_layers, set_statistics
 from fedadb.export.classifier import (
     ImageClassifier,

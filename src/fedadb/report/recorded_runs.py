@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.experiment.presets import flatten
 from fedadb.experiment.settings import affecting
+from fedadb.experiment.toml_tables import flatten
 from fedadb.storage.files import read_json
 from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
 from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, ROUNDS

@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedadb.experiment.presets import flatten, scenario
+from fedadb.experiment.presets import scenario
 from fedadb.experiment.settings import role
+from fedadb.experiment.toml_tables import flatten
 from fedadb.report.cells import PublishedRounds, Score
 from fedadb.report.metrics import TARGET_SHARES
 from fedadb.report.recorded_runs import RecordedRun
