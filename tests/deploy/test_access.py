@@ -3,22 +3,35 @@
 import os
 import signal
 import ssl
+import stat
 import subprocess
 import sys
 import tomllib
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.supernode.fleet_http_connection import http_request_response
 
+from fedadb.core.errors import Fault
 from fedadb.deploy import keys
-from fedadb.deploy.agreement import write_application
+from fedadb.deploy.agreement import shared_experiment, write_application
 from fedadb.deploy.ports import free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, flower_command
 from fedadb.deploy.server import SUPERLINK, RunningServer
+from fedadb.experiment.run import History
 from tests.deploy.conftest import SHARED
-from tests.deploy.federation import GUARD, RealFederation, experiment, wait_for
+from tests.deploy.federation import (
+    GUARD,
+    RealFederation,
+    experiment,
+    require_equal_weights,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("federation")]
 
@@ -65,26 +78,67 @@ def test_the_runtime_api_requires_the_secret_even_on_this_machine(running: Runni
     assert post(f"https://{superlink_address(running)}/v1/runtime/acquire-task", ca) in (401, 403)
 
 
+def stranger(running: RunningServer, home: Path, address: str) -> RunningServer:
+    """Flower's command line for someone who only knows the certificate and an address."""
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{SUPERLINK}"\n[superlink.{SUPERLINK}]\naddress = "{address}"\n'
+        f'root-certificates = "{running.directory / keys.CA}"\n'
+    )
+    return replace(running, environment={"FLWR_HOME": str(home)})
+
+
 def test_a_run_cannot_be_submitted_from_outside(
     federation: RealFederation, running: RunningServer, tmp_path: Path
 ) -> None:
     write_application(tmp_path / "application", SHARED)
-
-    def flwr(address: str, *words: str) -> int:
-        (tmp_path / "config.toml").write_text(
-            f'[superlink]\ndefault = "x"\n[superlink.x]\naddress = "{address}"\n'
-            f'root-certificates = "{running.directory / keys.CA}"\n'
-        )
-        environment = {**os.environ, **FLOWER_ENVIRONMENT, "FLWR_HOME": str(tmp_path)}
-        words = (flower_command("flwr"), *words, "x")
-        return subprocess.run(words, env=environment, capture_output=True, timeout=GUARD).returncode
-
     before = len(running.flwr("list")["runs"])
-    assert flwr(superlink_address(running), "list") == 0  # so the configuration is valid
-    outside = f"localhost:{federation.port}"
-    assert flwr(outside, "list") != 0
-    assert flwr(outside, "run", str(tmp_path / "application")) != 0
+    stranger(running, tmp_path, superlink_address(running)).flwr("list")  # the configuration works
+    outside = stranger(running, tmp_path, f"localhost:{federation.port}")
+    for words in (["list"], ["run", str(tmp_path / "application")]):
+        with pytest.raises(Fault):
+            outside.flwr(*words)
     assert len(running.flwr("list")["runs"]) == before
+
+
+def test_a_submitted_application_is_not_executed(
+    federation: RealFederation, running: RunningServer, simulated: History, tmp_path: Path
+) -> None:
+    """Another user of the server's machine submits an application, and connects as a site.
+
+    The application is refused, the node is ignored, and the server's own run is not disturbed.
+    """
+    application, marker, out = tmp_path / "application", tmp_path / "marker", tmp_path / "run"
+    write_application(application, shared_experiment(SHARED))
+    with (application / "federation" / "__init__.py").open("a") as code:
+        code.write(f"\nopen({str(marker)!r}, 'w').close()\n")
+    keys.make_site_keys(tmp_path / "site")
+    public = tmp_path / "site" / keys.SITE_PUBLIC
+    intruder = stranger(running, tmp_path, superlink_address(running))
+    foreign = str(intruder.flwr("run", str(application))["run-id"])
+    intruder.flwr("supernode", "register", str(public), "--name", "site-0")
+    private: Any = load_ssh_private_key((tmp_path / "site" / keys.SITE_KEY).read_bytes(), None)
+    certificate = (running.directory / keys.CA).read_bytes()
+    node = http_request_response(
+        superlink_address(running), False, certificate, (private, private.public_key())
+    )
+    node.__enter__()  # not `with`: Flower's context manager suppresses exceptions
+    try:
+        own = running.submit(SHARED, out)
+        rounds = running.follow(own, out, SHARED.rounds, 0, lambda status: None)
+
+        def foreign_state() -> str:
+            return str(running.flwr("list", "--run-id", foreign)["runs"][0]["status"])
+
+        wait_for(lambda: foreign_state().startswith("finished"))
+        assert not marker.exists()
+        assert foreign_state() == "finished:failed"
+        assert len(list(rounds)) == SHARED.rounds
+    finally:
+        node.__exit__(None, None, None)
+    require_equal_weights(simulated.directory, out)
+    assert not marker.exists()
+    # The SuperLink's logs and the sites' state are the only other traces of the foreign run.
+    assert stat.S_IMODE((running.directory / "executor.json").stat().st_mode) == 0o600
 
 
 def run_outsider(federation: RealFederation, directory: Path) -> tuple[int, str]:
@@ -137,23 +191,13 @@ def test_a_node_without_tls_cannot_connect(
         node.wait()
 
 
-class Refused(Exception):
-    """The server reports that a site refuses the experiment."""
-
-
 def test_a_site_accepts_only_the_application_of_its_own_experiment(
     federation: RealFederation, running: RunningServer, tmp_path: Path
 ) -> None:
     other, out = experiment("feddyn", rounds=3), tmp_path / "run"
-
-    def on_status(status: str) -> None:
-        if "site-0: " in status:
-            raise Refused(status)
-
     run = running.submit(other, out)
-    differs = r"site-0: the server's experiment .*rounds is 3 there and 7 here"
-    with pytest.raises(Refused, match=differs):
-        list(running.follow(run, out, other.rounds, 0, on_status))
-    running.flwr("stop", str(run))
-    assert "rounds is 3 there and 7 here" in federation.log("site-0")
+    differs = r"site-[01].*: the server's experiment .*rounds is 3 there and 7 here"
+    with pytest.raises(Fault, match=differs):
+        list(running.follow(run, out, other.rounds, 0, lambda status: None))
+    assert any("rounds is 3 there and 7 here" in federation.log(f"site-{k}") for k in range(2))
     assert not (out / "rounds.jsonl").exists()

@@ -1,28 +1,43 @@
 """The server: its checks before any process starts, and how it follows a run."""
 
 import json
+import os
+import signal
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedadb import cli
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.packing import size
 from fedadb.deploy import keys
+from fedadb.deploy.accepted_sites import REGISTERED, forget_removed_sites
+from fedadb.deploy.executor import Job
+from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import parse_address, require_free_port
-from fedadb.deploy.processes import ProcessGroup
+from fedadb.deploy.processes import ProcessGroup, process_group
 from fedadb.deploy.server import (
     CHECK_SECONDS,
-    REGISTERED,
+    EXECUTOR,
+    STALL_SECONDS,
     RunningServer,
-    forget_removed_sites,
     start_server,
+    upload_limit,
 )
 from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
-from fedadb.storage.records import append_record
+from fedadb.experiment.build import build_data, build_model
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import parse_toml
+from fedadb.storage.records import append_record, read_records, truncate_records
 from tests.deploy.conftest import Clock
+from tests.deploy.federation import experiment
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced", "none", "added"])
@@ -102,15 +117,15 @@ class FakeServer(RunningServer):
     state: str = "running"
 
     def flwr(self, *words: str) -> dict[str, Any]:
-        return {"runs": [{"status": self.state}]}
+        return {"runs": [{"status": self.state}], "run-id": 5}
 
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Callable[[str], FakeServer]:
     logs = tmp_path / "logs"
     logs.mkdir()
-    (logs / "superexec.log").write_text("Killed\n\n")
-    return lambda state: FakeServer(tmp_path, ProcessGroup(logs, {}), {}, state)
+    (logs / "executor.log").write_text("Killed\n\n")
+    return lambda state: FakeServer(tmp_path, ProcessGroup(logs, {}), {}, state=state)
 
 
 def test_records_are_yielded_as_they_are_written(
@@ -137,9 +152,149 @@ def test_the_reason_of_a_stopped_run_is_raised(
         list(make_server("running").follow(1, out, 3, 0, print))
 
 
-def test_a_killed_server_app_is_noticed(
+def test_a_run_that_flower_ended_is_noticed(
     make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
 ) -> None:
-    with pytest.raises(Fault, match=r"the ServerApp ended \(finished:failed\): Killed; the logs"):
+    ended = r"Flower ended the run \(finished:failed\): Killed; the logs"
+    with pytest.raises(Fault, match=ended):
         list(make_server("finished:failed").follow(1, tmp_path / "run", 3, 0, print))
     assert CHECK_SECONDS <= clock.now < CHECK_SECONDS + 2
+
+
+def test_a_killed_executor_is_noticed_at_once(
+    make_server: Callable[[str], FakeServer], tmp_path: Path
+) -> None:
+    server = make_server("running")
+    server.processes.start(EXECUTOR, [sys.executable, "-c", "raise SystemExit('no')"], False)
+    with pytest.raises(Fault, match=r"the executor was killed: no; .* resumes the run"):
+        list(server.follow(1, tmp_path / "run", 3, 0, print))
+
+
+def test_the_status_of_a_round_is_shown_if_it_does_not_change(
+    make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
+) -> None:
+    out, shown = tmp_path / "run", list[tuple[str, int]]()
+    out.mkdir()
+
+    def write(status: str) -> Callable[[], int]:
+        return lambda: status_file(out).write_text(status)
+
+    clock.at(5, write("waiting for sites: 1 of 2 are connected (north)"))
+    clock.at(50, write("round 1: asked north, south"))
+    clock.at(70, write("round 1: asked north, south; north replied after 20 s"))
+    clock.at(72, write("round 2: asked north, south"))
+    clock.at(90, write("round 2: asked north, south; waiting for south"))
+    clock.at(200, write(f"{STOPPED}too few replies"))
+    follow = make_server("running").follow
+    with pytest.raises(Fault, match="too few replies"):
+        list(follow(1, out, 3, 0, lambda status: shown.append((status, int(clock.now)))))
+    assert shown == [
+        ("waiting for sites: 1 of 2 are connected (north)", 5),
+        ("round 2: asked north, south; waiting for south", 90 + int(STALL_SECONDS)),
+    ]
+
+
+def test_rounds_that_the_run_forgets_are_not_shown(
+    make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
+) -> None:
+    """The executor deletes them only when all sites are connected."""
+    out, path = tmp_path / "run", tmp_path / "run" / "rounds.jsonl"
+    out.mkdir()
+    for t in (1, 2, 3):
+        append_record(path, {"round": t, "accuracy": 0.1})
+    before = read_records(path)
+    clock.at(100, lambda: truncate_records(path, 1))
+    clock.at(200, lambda: append_record(path, {"round": 2, "accuracy": 0.5}))
+    clock.at(201, lambda: append_record(path, {"round": 3, "accuracy": 0.6}))
+    clock.at(202, lambda: status_file(out).write_text(FINISHED))
+    rounds = make_server("running").follow(1, out, 3, 1, print, before[1:])
+    assert [record["accuracy"] for record in rounds] == [0.5, 0.6]
+
+
+def test_the_executor_gets_the_servers_experiment(
+    make_server: Callable[[str], FakeServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submitted application has the shared settings only, and no path."""
+    server, out, started = make_server("running"), tmp_path / "run", list[list[str]]()
+    monkeypatch.setattr(ProcessGroup, "start", lambda self, name, words, **_: started.append(words))
+    status_file(out).write_text(f"{STOPPED}in an earlier run")
+    e = experiment(wait=123.0)
+    assert server.submit(e, out, from_round=2) == 5
+    assert not status_file(out).exists()
+    (command,) = started
+    assert command[-2] == "fedadb.deploy.executor"
+    job = Job.read(Path(command[-1]))
+    assert (job.run, job.out, job.from_round) == (5, str(out), 2)
+    assert Experiment.read(parse_toml(job.experiment, "")) == e
+    assert job.application == application_hash(tmp_path / "application")
+    submitted = (tmp_path / "application" / "pyproject.toml").read_text()
+    assert "123" not in submitted
+    assert str(tmp_path) not in submitted
+
+
+def test_a_site_may_upload_twice_the_models_size() -> None:
+    e = experiment()
+    model = build_model(e, build_data(e).spec).weights()
+    assert upload_limit(e) == 2 * size(model) + (1 << 20)
+
+
+@pytest.fixture
+def sigterm() -> Iterator[Callable[[], None]]:
+    """Sends SIGTERM to this process, which fails if nothing handles it."""
+
+    def fail(*_: object) -> None:
+        pytest.fail("SIGTERM is not handled")
+
+    previous = signal.signal(signal.SIGTERM, fail)
+    yield lambda: os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(signal.SIGTERM, previous)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_stopped_server(
+    number: str,
+    code: int,
+    sigterm: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def start(*_: Any) -> Iterator[RunningServer]:
+        with process_group(tmp_path / "logs", {}):
+            sigterm() if number == "SIGTERM" else interrupt()
+            yield FakeServer(tmp_path, ProcessGroup(tmp_path / "logs", {}), {})
+
+    monkeypatch.setattr("fedadb.deploy.server.start_server", start)
+    file, out = tmp_path / "e.toml", tmp_path / "runs" / "run"
+    file.write_text(experiment().toml())
+    words = ["deploy", "server", str(tmp_path), str(file), "--out", str(out)]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == code
+    assert "stopped; the same command resumes after the last round" in " ".join(
+        result.stderr.split()
+    )
+    assert status_file(out).read_text() == f"{STOPPED}by the operator"
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_stopped_site_that_is_not_connected(
+    number: str,
+    code: int,
+    sigterm: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait(*_: Any) -> None:
+        sigterm() if number == "SIGTERM" else interrupt()
+
+    monkeypatch.setattr("fedadb.deploy.site.run_site", wait)
+    file = tmp_path / "e.toml"
+    file.write_text(experiment().toml())
+    words = ["deploy", "site", str(tmp_path), str(file), "--server", "x:1", "--data", "npz:x"]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == code
+    assert "the same command connects again" in result.stderr

@@ -16,6 +16,7 @@ from fedadb.cli.terminal import (
     experiment_table,
     show_error,
     show_message,
+    show_progress,
 )
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import MODEL, ROUNDS
@@ -124,8 +125,9 @@ def server(
     _require_flower()
     from fedadb.cli.display import progress_bars, show_rounds
     from fedadb.cli.execution import show_results
+    from fedadb.deploy.accepted_sites import public_keys
     from fedadb.deploy.ports import parse_address
-    from fedadb.deploy.server import public_keys, start_server
+    from fedadb.deploy.server import start_server, upload_limit
     from fedadb.deploy.server_app import interruption_noted
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.identity import require_same_run
@@ -152,7 +154,7 @@ def server(
     with (
         _as_service(f"the same command resumes after the last round in {out}"),
         interruption_noted(out),
-        start_server(directory, host, port) as running,
+        start_server(directory, host, port, upload_limit(e, show_progress)) as running,
     ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
         run = running.submit(e, out, from_round)

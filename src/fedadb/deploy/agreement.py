@@ -6,7 +6,7 @@ made, and so is its hash.
 """
 
 from collections.abc import Mapping
-from importlib.metadata import version
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from fedadb import datasets
 from fedadb.core.data import DataSpec, Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Transform
+from fedadb.deploy.messages import VERSION, shown
+from fedadb.deploy.refusals import OTHER_EXPERIMENT, OTHER_VERSION, Refusal
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.presets import flatten, merge, nested
 from fedadb.experiment.settings import role
+from fedadb.experiment.toml_tables import flatten, merge, nested
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import write_atomically
 
@@ -45,14 +47,43 @@ def shared_experiment(e: Experiment) -> Experiment:
 
 
 def require_same_settings(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    """Raise BadInput unless this site's shared settings are the server's."""
+    """Raise a Refusal unless this site's shared settings are the server's."""
     # Names come first: if one differs, so do the settings that belong to it.
     for key in sorted(here.keys() | there.keys(), key=lambda key: (".name" not in key, key)):
         if here.get(key) != there.get(key):
-            raise BadInput(
-                f"the server's experiment differs from this site's: {key} is {there.get(key)!r} "
-                f"there and {here.get(key)!r} here; use the same file at both"
+            raise Refusal(
+                OTHER_EXPERIMENT,
+                f"the server's experiment differs from this site's: {shown(key, 60)} is "
+                f"{_short(there.get(key))} there and {_short(here.get(key))} here; use the same "
+                "file at both",
+                travels=True,
             )
+
+
+def require_same_version(there: object) -> None:
+    """Raise a Refusal unless the server's version of fedadb is this site's."""
+    if there != VERSION:
+        raise Refusal(
+            OTHER_VERSION,
+            f"the server has version {_short(there)} of fedadb, and this site {VERSION!r}; install "
+            "the same at both",
+            travels=True,
+        )
+
+
+def _short(value: object) -> str:
+    """The value of a setting, which may come from the other side."""
+    return shown(repr(value), 80)
+
+
+def known_spec(e: Experiment) -> DataSpec | None:
+    """The form of the federation's data as this machine knows it; None: only the server does."""
+    if e.deployment.classes and len(e.deployment.shape) == 3:
+        return _given_spec(e)
+    with suppress(BadInput):  # it may be damaged here: a site does not need the server's dataset
+        if datasets.present(e.dataset):
+            return datasets.load(e.dataset).spec
+    return None
 
 
 def federation_data(
@@ -73,9 +104,13 @@ def federation_data(
             f"deployment.evaluate = {given.evaluate!r}: a server without data cannot evaluate; use "
             "'sites'"
         )
-    channels = given.shape[0]
-    transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels)  # as for npz and folders
-    return DataSpec(given.classes, given.shape, transform), None
+    return _given_spec(e), None
+
+
+def _given_spec(e: Experiment) -> DataSpec:
+    classes, shape = e.deployment.classes, e.deployment.shape
+    transform = Transform(mean=(0.5,) * shape[0], std=(0.5,) * shape[0])  # as for npz and folders
+    return DataSpec(classes, shape, transform)
 
 
 def write_application(directory: Path, experiment: Experiment) -> None:
@@ -83,7 +118,7 @@ def write_application(directory: Path, experiment: Experiment) -> None:
     table = {
         "project": {
             "name": "fedadb-federation",
-            "version": version("fedadb"),
+            "version": VERSION,
             "description": "A federation of sites, trained by fedadb",
             "license": "MIT",
             "dependencies": [],
@@ -98,9 +133,8 @@ def write_application(directory: Path, experiment: Experiment) -> None:
                         "serverapp": "federation:server",
                         "clientapp": "federation:client",
                     },
-                    # `flwr run` sets the last two: the file of the server's own experiment, if it
-                    # differs from the one here, and the run's directory.
-                    "config": {"experiment": experiment.toml(), "server": "", "out": ""},
+                    # `flwr run` sets the last one on Flower's own runtime: the run's directory.
+                    "config": {"experiment": experiment.toml(), "out": ""},
                 }
             },
         },

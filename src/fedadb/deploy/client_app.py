@@ -5,10 +5,9 @@ configuration says what the site is: `data` and `state`, or `partition-id` in si
 """
 
 import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import torch
 from flwr.app import Context, Message
@@ -16,23 +15,45 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from fedadb.core.algorithm import Weights
-from fedadb.core.data import Examples, Shard
-from fedadb.core.errors import BadInput
+from fedadb.core.data import DataSpec, Examples, Shard
+from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, unpack
 from fedadb.core.stream import Stream
 from fedadb.datasets.own import load_own
-from fedadb.deploy import messages
-from fedadb.deploy.agreement import require_same_settings, shared_settings
+from fedadb.deploy import messages, refusals
+from fedadb.deploy.delivery import QUERY
 from fedadb.deploy.messages import Request, make_content, tensor_record
+from fedadb.deploy.refusals import Refusal
 from fedadb.deploy.site_memory import FileMemory, NodeStateMemory, SiteMemory, store_memory
+from fedadb.deploy.site_rules import (
+    MAX_RUNS,
+    count_request,
+    read_request,
+    read_spec,
+    require_finite,
+    require_known_type,
+)
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import TestSet, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.experiment.build import FederatedData, build_data, build_model, pick_device
-from fedadb.experiment.config import Experiment, parse_toml
-from fedadb.experiment.stored import spec_from_table
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import parse_toml
 
-app = ClientApp()
+
+class SiteApp(ClientApp):
+    """Answers every message; the answer to one that fails contains none of the site's data."""
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        try:
+            require_known_type(message.metadata.message_type)
+            return super().__call__(message, context)
+        except Exception as error:  # whatever a server sends, the site continues
+            return refusals.answer(message, error)
+
+
+app = SiteApp()
+Tree = TypeVar("Tree")
 
 
 class SiteLearner(NamedTuple):
@@ -52,7 +73,6 @@ class SiteLearner(NamedTuple):
 def introduce(message: Message, context: Context) -> Message:
     """Reply with the site's name and number of rows, if it can take part."""
     _, site = _prepare(message, context)
-    site.learner.require_usable(site.shard)
     config = context.node_config
     introduction = {
         "site": str(config.get("site", "")),
@@ -66,13 +86,12 @@ def introduce(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train one round, and reply with the weights."""
     request, site = _prepare(message, context)
-    layout = site.learner.f.layout
-    received = site.to_device(messages.tensors_in(message.content))
-    sent = unpack(site.broadcast, received, layout)
+    sent = _unpack(site.broadcast, message, site)
     memories = _memories(request, context)
     memory = None  # as before the first round
     if stored := memories.get(request.last_used):
-        memory = unpack(site.memory, messages.tensors_from_bytes(stored), layout)
+        tensors = messages.tensors_from_bytes(stored)
+        memory = unpack(site.memory, tensors, site.learner.f.layout)
     rng = Stream(int(request.settings["seed"]))
     reply, memory = train_client(
         site.learner, site.shard, sent, request.client, memory, request.round, rng
@@ -88,10 +107,13 @@ def evaluate(message: Message, context: Context) -> Message:
     """Reply with the summed loss on the site's test images, and with counts per class."""
     _, site = _prepare(message, context)
     if site.test is None or not len(site.test.y):
-        raise BadInput("deployment.evaluate: this site has no test images of its own")
+        raise Refusal(
+            refusals.NO_TEST_IMAGES,
+            "deployment.evaluate: this site has no test images of its own",
+            travels=True,
+        )
     f, plan = site.learner.f, site.learner.plan
-    received = site.to_device(messages.tensors_in(message.content))
-    w = unpack(Weights, received, f.layout).w
+    w = _unpack(Weights, message, site).w
     test_set = TestSet(f, site.test, site.shard.transform, plan.batch_size)
     losses, correct = zip(
         *(test_set.evaluate_batch(w, i) for i in range(len(test_set))), strict=True
@@ -106,15 +128,34 @@ def evaluate(message: Message, context: Context) -> Message:
 
 def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
     """Check the request against the site's own experiment, and load the site's data."""
-    torch.set_num_threads(int(context.node_config.get("threads", 1)))
-    request = messages.request_in(message.content)
-    experiment = str(context.run_config["experiment"])
-    require_same_settings(shared_settings(_experiment(experiment)), request.settings)
-    partition = int(context.node_config.get("partition-id", -1))
-    data = str(context.node_config.get("data", ""))
+    config = context.node_config
+    torch.set_num_threads(int(config.get("threads", 1)))
+    experiment, kind = str(context.run_config["experiment"]), message.metadata.message_type
+    e = _experiment(experiment)
+    request = read_request(message.content, kind, e)
+    spec = read_spec(request.data, e)
+    if kind != QUERY and "state" in config:
+        max_runs = int(config.get("max-runs", MAX_RUNS))
+        count_request(Path(str(config["state"])), kind, request, e, max_runs)
+    partition, data = int(config.get("partition-id", -1)), str(config.get("data", ""))
     if not data and partition < 0:
-        raise BadInput("this site has no data: its node configuration must set data='folder:PATH'")
-    return request, _site_learner(experiment, json.dumps(request.data), data, partition)
+        raise Refusal(
+            refusals.NO_DATA,
+            "this site has no data: its node configuration must set data='folder:PATH'",
+            travels=True,
+        )
+    return request, _site_learner(experiment, spec, data, partition)
+
+
+def _unpack(kind: type[Tree], message: Message, site: SiteLearner) -> Tree:
+    """The tree of tensors that the server sent, or a Refusal."""
+    f = site.learner.f
+    try:
+        tensors = messages.tensors_in(message.content)
+        require_finite(tensors, f.weights().flat.dtype)
+        return unpack(kind, site.to_device(tensors), f.layout)
+    except Fault as error:
+        raise Refusal(refusals.BAD_REQUEST, str(error), travels=True) from error
 
 
 @functools.lru_cache(maxsize=1)
@@ -123,13 +164,16 @@ def _experiment(toml: str) -> Experiment:
 
 
 @functools.lru_cache(maxsize=4)  # in a simulation, one process serves several sites
-def _site_learner(toml: str, spec_json: str, data: str, partition: int) -> SiteLearner:
-    e, spec = _experiment(toml), spec_from_table(json.loads(spec_json))
+def _site_learner(toml: str, spec: DataSpec, data: str, partition: int) -> SiteLearner:
+    e = _experiment(toml)
     device = pick_device(e.engine.device)
     f = build_model(e, spec)
     test = None
     if data:
-        train, test = load_own(data, spec)
+        try:
+            train, test = load_own(data, spec)
+        except BadInput as error:
+            raise Refusal(refusals.BAD_DATA, str(error)) from error
         test = test.rows(mixed_order(len(test.y))).to(device)
         rows = torch.arange(len(train.y), device=device)
         shard = Shard(train.to(device), rows, len(spec.classes), spec.transform)
@@ -137,7 +181,12 @@ def _site_learner(toml: str, spec_json: str, data: str, partition: int) -> SiteL
         shard = _federated_data(toml).shards[partition]
     broadcast = get_type_hints(type(e.algorithm).broadcast)["return"]
     memory = type(e.algorithm.memory(f.weights()))
-    return SiteLearner(Learner(e.algorithm, f, e.local), shard, test, broadcast, memory)
+    learner: Learner[Any, Any, Any] = Learner(e.algorithm, f, e.local)
+    try:
+        learner.require_usable(shard)
+    except BadInput as error:
+        raise Refusal(refusals.NO_DATA, str(error)) from error
+    return SiteLearner(learner, shard, test, broadcast, memory)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,23 +1,26 @@
 """Sites as a cohort: broadcasts and replies travel, data do not."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from flwr.app import RecordDict
 
 from fedadb.core.algorithm import Reply, Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector
-from fedadb.deploy.delivery import TRAIN, NoReply, send_and_wait
-from fedadb.deploy.messages import make_content, tensor_record, tensors_in
+from fedadb.deploy.delivery import TRAIN, NoReply, Replies, send_and_wait
+from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_in
 from fedadb.deploy.participants import Participants
-from fedadb.deploy.replies import check_reply
+from fedadb.deploy.replies import CheckedReply, Spread, check_reply
 from fedadb.engine.cohorts import MissingReply
 from fedadb.experiment.settings import Deployment
 
+RECENT = 10  # replies that tell how far a site usually goes
 RETRY_SECONDS = 2.0  # before a round is tried again: a site may have reconnected by then
 
 
@@ -28,25 +31,34 @@ class SiteCohort:
     sites: Participants
     deployment: Deployment
     last_used: dict[int, int]  # the last round in which each client's reply was used
+    on_status: Callable[[str], None] = lambda status: None  # called with the state of the round
+    # the distance and the rows of the last replies that were used
+    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def __call__(
         self, sent: Any, clients: Sequence[int], round: Round
     ) -> list[Reply | MissingReply]:
-        results: dict[int, Reply | MissingReply] = {}
+        valid: dict[int, CheckedReply] = {}
         missing: dict[int, MissingReply] = {}
         needed = self._needed(len(clients))
         for attempt in range(self.deployment.retries + 1):
             if attempt:
                 time.sleep(RETRY_SECONDS)
-            results |= self._train(sent, list(missing) or clients, round)
-            missing = {k: r for k in clients if isinstance(r := results[k], MissingReply)}
-            if len(clients) - len(missing) >= needed:
-                self.last_used |= {k: round.t for k in clients if k not in missing}
-                return [results[k] for k in clients]
+            for k, result in self._train(sent, list(missing) or clients, round).items():
+                missing.pop(k, None)
+                if isinstance(result, MissingReply):
+                    missing[k] = result
+                else:
+                    valid[k] = result
+            missing |= self._drop_far(valid, sent.w)
+            if len(valid) >= needed:
+                self._recent.extend(self._distances(valid))
+                self.last_used |= dict.fromkeys(valid, round.t)
+                return [missing.get(k) or self._counted(k, valid[k].reply) for k in clients]
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.values())
         raise Fault(
-            f"round {round.t}: {len(clients) - len(missing)} of {len(clients)} sites replied, but "
-            f"{needed} are needed ({reasons}); the same command resumes after round {round.t - 1}"
+            f"round {round.t}: {len(valid)} of {len(clients)} sites replied, but {needed} are "
+            f"needed ({reasons}); the same command resumes after round {round.t - 1}"
         )
 
     def _needed(self, asked: int) -> int:
@@ -56,7 +68,7 @@ class SiteCohort:
 
     def _train(
         self, sent: Any, clients: Sequence[int], round: Round
-    ) -> dict[int, Reply | MissingReply]:
+    ) -> dict[int, CheckedReply | MissingReply]:
         connected, names = self.sites.connected(), self.sites.names
         node_of = {k: connected[names[k]] for k in clients if names[k] in connected}
         tensors = tensor_record(pack(sent))
@@ -64,8 +76,16 @@ class SiteCohort:
             node: make_content(self.sites.request(k, round, self.last_used.get(k, 0)), tensors)
             for k, node in node_of.items()
         }
+        name_of = {node: names[k] for k, node in node_of.items()}
+        away = [names[k] for k in clients if k not in node_of]
         replies = send_and_wait(
-            self.sites.grid, contents, TRAIN, str(round.t), self.deployment.deadline
+            self.sites.grid,
+            contents,
+            TRAIN,
+            str(round.t),
+            self.deployment.deadline,
+            self.deployment.reconnect,
+            lambda replies: self.on_status(f"round {round.t}: {describe(replies, name_of, away)}"),
         )
         offline = NoReply("is not connected")
         return {
@@ -73,13 +93,73 @@ class SiteCohort:
             for k in clients
         }
 
-    def _check(self, k: int, reply: RecordDict | NoReply, w: Vector) -> Reply | MissingReply:
+    def _check(self, k: int, reply: RecordDict | NoReply, w: Vector) -> CheckedReply | MissingReply:
         name, rows = self.sites.names[k], self.sites.rows[k]
         if isinstance(reply, NoReply):
             return MissingReply(name, reply.reason)
+        measures = self.sites.experiment.algorithm.measures
         try:
-            return check_reply(tensors_in(reply), w, rows, self.deployment.norm_bound)
+            return check_reply(tensors_in(reply), w, rows, self.deployment.norm_bound, measures)
         except Fault as error:
-            return MissingReply(name, str(error))
+            return MissingReply(name, shown(error))
         except Exception as error:  # whatever a site sends, it must not stop the others
             return MissingReply(name, f"its reply cannot be read: {type(error).__name__}")
+
+    def _drop_far(self, valid: dict[int, CheckedReply], w: Vector) -> dict[int, MissingReply]:
+        """Remove the replies whose weights are much farther from the received ones than usual.
+
+        Usual is the median of the round's replies. Fewer than three have none that tells which of
+        them is wrong. Then the median of recent replies takes its place, and before there are
+        three of those, the norm of the weights themselves. The bound is squared in that case,
+        because rounds differ more than the sites of one round.
+        """
+        bound = self.deployment.median_bound
+        if bound is None:
+            return {}
+        if len(valid) >= 3:
+            spread, what = Spread.of(self._distances(valid)), "the median of the round"
+        else:
+            bound = bound**2
+            spread, what = Spread(float(w.norm()), max(self.sites.counted)), "the weights' norm"
+            if len(self._recent) >= 3:
+                spread, what = Spread.of(self._recent), "the median of recent replies"
+        dropped = {}
+        for k, (_, distance) in list(valid.items()):
+            largest = spread.bound(self.sites.counted[k], bound)
+            if distance > largest > 0:
+                del valid[k]
+                reason = (
+                    f"its weights are {distance:.4g} away from the received ones; by {what} and "
+                    f"deployment.median_bound, {largest:.4g} is the most"
+                )
+                dropped[k] = MissingReply(self.sites.names[k], reason)
+        return dropped
+
+    def _distances(self, replies: Mapping[int, CheckedReply]) -> list[tuple[float, int]]:
+        return [(checked.distance, self.sites.counted[k]) for k, checked in replies.items()]
+
+    def _counted(self, k: int, reply: Reply) -> Reply:
+        """The reply with the number of rows by which the site counts."""
+        counted = self.sites.counted[k]
+        return (
+            reply
+            if counted == self.sites.rows[k]
+            else reply._replace(examples=torch.tensor(counted))
+        )
+
+
+def describe(replies: Replies, name_of: Mapping[int, str], away: Sequence[str]) -> str:
+    """Who was asked, who answered when, and who is waited for, in one sentence."""
+    parts = [f"asked {', '.join(name_of.values()) or 'nobody'}"]
+    if away:
+        parts.append(f"not connected: {', '.join(away)}")
+    for node, seconds in replies.seconds.items():
+        verb = "failed" if node in replies.failed else "answered"
+        parts.append(f"{name_of[node]} {verb} after {seconds:.0f} s")
+    waiting = [
+        f"{name_of[node]} ({'connected' if connected else 'disconnected'})"
+        for node, connected in replies.connected.items()
+    ]
+    if waiting:
+        parts.append(f"waiting for {', '.join(waiting)}")
+    return "; ".join(parts)

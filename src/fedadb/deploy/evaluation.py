@@ -1,7 +1,7 @@
 """Evaluation of the model by the sites, on their own test images."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import RecordDict
@@ -11,23 +11,25 @@ from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector
 from fedadb.deploy.delivery import EVALUATE, NoReply, send_and_wait
-from fedadb.deploy.messages import make_content, table_in, tensor_record
+from fedadb.deploy.messages import make_content, shown, table_in, tensor_record
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.replies import SiteCounts, check_counts
 from fedadb.engine.evaluate import Scores, TestSet, share
+from fedadb.experiment.settings import Deployment
 
 
 @dataclass
 class SiteEvaluator:
-    """Evaluates weights at all sites: an accuracy per site, and the scores over all their rows.
+    """Evaluates weights at all sites: an accuracy per site, and the mean of the sites' scores.
 
     If the server has a test set of its own, the scores are the server's, beside the accuracy per
     site.
     """
 
     sites: Participants
-    deadline: float  # seconds
+    deployment: Deployment
     test_set: TestSet | None
+    on_status: Callable[[str], None] = lambda status: None  # called with what is wrong at a site
     in_background: bool = False
     _w: Vector | None = None
 
@@ -41,7 +43,7 @@ class SiteEvaluator:
             share(counts[name].correct, counts[name].rows) if name in counts else math.nan
             for name in self.sites.names
         ]
-        scores = self.test_set.evaluate(self._w) if self.test_set else pooled(counts)
+        scores = self.test_set.evaluate(self._w) if self.test_set else self._mean(counts)
         return scores._replace(domain_accuracy=accuracies)
 
     def _counts(self, w: Vector) -> dict[str, SiteCounts]:
@@ -51,28 +53,51 @@ class SiteEvaluator:
         request = self.sites.request(-1, Round(0, 0, 0, 0))
         content = make_content(request, tensor_record(pack(Weights(w))))
         contents = dict.fromkeys(nodes.values(), content)
-        replies = send_and_wait(self.sites.grid, contents, EVALUATE, "", self.deadline)
-        checked = {name: self._checked(replies[node]) for name, node in nodes.items()}
+        replies = send_and_wait(
+            self.sites.grid,
+            contents,
+            EVALUATE,
+            "",
+            self.deployment.deadline,
+            self.deployment.reconnect,
+        )
+        checked = {name: self._checked(name, replies[node]) for name, node in nodes.items()}
         return {name: counts for name, counts in checked.items() if counts is not None}
 
-    def _checked(self, reply: RecordDict | NoReply) -> SiteCounts | None:
-        if isinstance(reply, NoReply):
-            return None
+    def _checked(self, name: str, reply: RecordDict | NoReply) -> SiteCounts | None:
         try:
+            if isinstance(reply, NoReply):
+                raise Fault(reply.reason)
             return check_counts(table_in(reply), len(self.sites.spec.classes))
-        except Fault:
+        except Exception as error:  # whatever a site sends, it must not stop the others
+            self.on_status(f"no evaluation by {name}: {shown(error)}")
             return None
 
+    def _mean(self, counts: Mapping[str, SiteCounts]) -> Scores:
+        if not counts:
+            raise Fault("no site could evaluate the model; the same command resumes here")
+        rows = self.deployment.rows
+        return mean_scores({name: (rows.get(name, 1), of) for name, of in counts.items()})
 
-def pooled(counts: Mapping[str, SiteCounts]) -> Scores:
-    """The scores over the test rows of all sites."""
-    if not counts:
-        raise Fault("no site could evaluate the model; the same command resumes here")
-    sites = list(counts.values())
-    correct = [sum(column) for column in zip(*(site.correct for site in sites), strict=True)]
-    rows = [sum(column) for column in zip(*(site.rows for site in sites), strict=True)]
+
+def mean_scores(weighted: Mapping[str, tuple[int, SiteCounts]]) -> Scores:
+    """The mean of the sites' scores; a site does not decide its own weight.
+
+    The accuracy of a class is the mean over the sites that have test images of it.
+    """
+    weights = [weight for weight, _ in weighted.values()]
+    sites = [site for _, site in weighted.values()]
+
+    def mean(values: Iterable[float]) -> float:
+        known = [(q, v) for q, v in zip(weights, values, strict=True) if not math.isnan(v)]
+        total = sum(q for q, _ in known)
+        return math.fsum(q / total * v for q, v in known) if known else math.nan
+
     return Scores(
-        accuracy=share(correct, rows),
-        loss=sum(site.loss for site in sites) / sum(rows),
-        class_accuracy=[share([c], [n]) for c, n in zip(correct, rows, strict=True)],
+        accuracy=mean(share(site.correct, site.rows) for site in sites),
+        loss=mean(site.loss / sum(site.rows) for site in sites),
+        class_accuracy=[
+            mean(share([site.correct[c]], [site.rows[c]]) for site in sites)
+            for c in range(len(sites[0].rows))
+        ],
     )

@@ -26,7 +26,7 @@ from fedadb.core.errors import BadInput
 
 CA, CA_KEY = "ca.crt", "ca.key"  # every site gets the first; the second stays at the server
 SERVER, SERVER_KEY = "server.crt", "server.key"
-SECRET = "runtime.secret"  # shared by the SuperLink and the SuperExec, which runs the ServerApp
+SECRET = "runtime.secret"  # shared by the SuperLink and our executor
 SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the server gets the second
 SITES = "sites"  # the server's directory with NAME.pub for each site that may take part
 

@@ -6,17 +6,20 @@ JSON text.
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import safetensors.torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from safetensors import SafetensorError
 from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 
+VERSION = version("fedadb")
 TENSORS, TABLE, BYTES = "tensors", "table", "safetensors"  # the records' keys
+MAX_TABLE = 1 << 20  # characters of a table's JSON; the largest one is a list of class names
+MAX_TEXT = 400  # characters of a text from the other side that are shown or recorded
 
 
 class Request(NamedTuple):
@@ -28,6 +31,7 @@ class Request(NamedTuple):
     round: Round
     settings: Mapping[str, Any]  # the shared settings, which the site compares with its own
     data: Mapping[str, Any]  # the DataSpec, as a table
+    version: str = VERSION  # of fedadb
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -38,8 +42,8 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(data)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise Fault(f"the message's tensors are not safetensors: {error}") from error
+    except Exception as error:  # the bytes come from the other side, and may be anything
+        raise Fault(f"the message's tensors are not safetensors: {shown(error)}") from error
 
 
 def tensor_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
@@ -60,26 +64,56 @@ def make_content(table: Mapping[str, Any], tensors: ArrayRecord | None = None) -
 
 
 def table_in(records: RecordDict) -> dict[str, Any]:
-    """The table of a message's content."""
+    """The table of a message's content, or a Fault, whatever the content is."""
     try:
-        table = json.loads(str(records.config_records[TABLE]["json"]))
-    except (KeyError, ValueError) as error:
-        raise Fault(f"the message has no valid {TABLE!r}: {error}") from error
+        text = records.config_records[TABLE]["json"]
+        if not isinstance(text, str) or len(text) > MAX_TABLE:
+            raise ValueError(f"it must be a text of at most {MAX_TABLE} characters")
+        table = json.loads(text, parse_constant=_refuse_constant)
+    except Exception as error:  # among them RecursionError, for deeply nested lists
+        raise Fault(f"the message has no valid {TABLE!r}: {shown(error)}") from error
     if not isinstance(table, dict):
-        raise Fault(f"the message's {TABLE!r} is {table!r}; it must be a table")
+        raise Fault(f"the message's {TABLE!r} is a {type(table).__name__}; it must be a table")
     return table
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
 def request_in(records: RecordDict) -> Request:
-    """The request in a message's content."""
+    """The request in a message's content, or a Fault, whatever the content is."""
     table = table_in(records)
-    return Request(**{**table, "round": Round(*table["round"])})
+    try:
+        request = Request(**{**table, "round": Round(*table["round"])})
+    except (KeyError, TypeError) as error:
+        raise Fault(f"the message has no valid request: {shown(error)}") from error
+    *whole, lr_factor = request.round
+    valid = (
+        isinstance(request.run, str)
+        and all(type(n) is int for n in (request.client, request.last_used, *whole))
+        and type(lr_factor) in (int, float)
+        and isinstance(request.settings, dict)
+        and isinstance(request.data, dict)
+    )
+    if not valid:
+        raise Fault("the message has no valid request: a field has the wrong type")
+    return request
 
 
 def tensors_in(records: RecordDict) -> dict[str, Tensor]:
-    """The tensors of a message's content."""
+    """The tensors of a message's content, or a Fault, whatever the content is."""
     try:
-        array = records.array_records[TENSORS][BYTES]
-    except KeyError as error:
-        raise Fault(f"the message has no {error}") from error
-    return tensors_from_bytes(array.data)
+        data = records.array_records[TENSORS][BYTES].data
+    except Exception as error:
+        raise Fault(f"the message has no {shown(error)}") from error
+    return tensors_from_bytes(data)
+
+
+def shown(text: object, length: int = MAX_TEXT) -> str:
+    """A text from the other side as it may be shown and recorded: printable, and not too long.
+
+    Control characters could change what a terminal shows, and so could characters that reverse
+    the direction of the text. Neither is printable.
+    """
+    return "".join(c if c.isprintable() else " " for c in str(text)[:length])

@@ -3,14 +3,12 @@
 Flower's own SuperNode waits three seconds between two pulls, and starts a Python process for each
 message. This node follows the SuperNode's protocol, but pulls several times per second, keeps torch
 and the data loaded, opens no port, and runs no code that it receives: only what is installed here.
-The connection is not part of Flower's public interface, so flwr is pinned to one version. No other
-module of this package uses private parts of Flower.
+The connection is not part of Flower's public interface, so flwr is pinned to one version.
 """
 
 import contextlib
 import hashlib
 import logging
-import re
 import signal
 import sys
 import time
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 
 import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.inflatable.inflatable_object import (
@@ -41,16 +39,16 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.deploy.delivery import EVALUATE, QUERY, RAISED, TRAIN
+from fedadb.deploy import refusals
+from fedadb.deploy.delivery import QUERY
+from fedadb.deploy.messages import shown
 from fedadb.deploy.processes import raise_interrupt
 from fedadb.storage.files import write_atomically
 
 POLL_SECONDS = 0.2  # between two pulls
-PATH = re.compile(r"(?:/[^\s/:;,'\"]+)+/?")  # the names of files do not leave the site
 NODE_ID = "node"  # file beside the site's key: the node that the site was when it last connected
 NOT_REGISTERED = ("[code: 2001]", "[code: 2004]")  # in Flower's log: the key is not known
 UNAUTHORIZED = "'401 "  # in httpx's errors
-INVALID_APPLICATION = 7  # Flower's error code
 
 Handler = Callable[[Message, Context], Message]
 
@@ -86,6 +84,7 @@ class Node(NamedTuple):
 def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     """Answer messages until SIGTERM or Ctrl-C."""
     node = node._replace(log=_without_repetitions(node.log))
+    refusals.LOG.handlers, refusals.LOG.propagate = [_ErrorShower(node.log)], False
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     signal.signal(signal.SIGTERM, raise_interrupt)
     signal.signal(signal.SIGINT, raise_interrupt)
@@ -111,6 +110,13 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
                     time.sleep(POLL_SECONDS)
             except (RunNotRunningException, ObjectPullError) as error:
                 node.log(f"the server no longer needs the reply: {str(error) or 'the run ended'}")
+            except httpx.HTTPError:  # the connection ended, or the server refuses this site
+                raise
+            except Exception as error:  # whatever a server sends, the site continues
+                node.log(
+                    f"a message cannot be answered: {shown(f'{type(error).__name__}: {error}')}"
+                )
+                time.sleep(POLL_SECONDS)
 
 
 def deactivate(address: str, certificate: Path, private: Any, node: int) -> None:
@@ -156,32 +162,25 @@ def _reply(node: Node, connection: Connection, message: Message) -> Message:
         reply = _handle(node, message, context)
         if reply.has_error():
             return reply
+    there = shown(connection.get_run(run).fab_hash, 12)
     reason = (
-        f"this site accepts application {node.application[:12]} only, and the server runs another: "
-        "use the same experiment and the same version of fedadb at both"
+        f"this site accepts application {node.application[:12]} only, and the server runs {there}: "
+        "use the same experiment and the same version of Flower at both"
     )
-    node.log(reason)
-    return Message(Error(INVALID_APPLICATION, reason), reply_to=message)
+    refusal = refusals.Refusal(refusals.OTHER_APPLICATION, reason, travels=True)
+    return refusals.answer(message, refusal)
 
 
 def _handle(node: Node, message: Message, context: Context) -> Message:
-    """The handler's reply; if it raises, the error without the names of files."""
-    what, began = _describe(message), time.monotonic()
+    """The handler's reply; if it raises, an error that contains none of the site's data."""
+    began = time.monotonic()
     try:
         reply = node.handle(message, context)
     except Exception as error:
-        if not isinstance(error, (BadInput, Fault)):
-            sys.excepthook(type(error), error, error.__traceback__)
-        node.log(f"{what}: {error}")
-        reason = f"{type(error)}:<'{PATH.sub('a file of this site', str(error))}'>"
-        return Message(Error(RAISED, reason), reply_to=message)
-    node.log(f"{what}: done in {time.monotonic() - began:.1f} s")
+        return refusals.answer(message, error)
+    if not reply.has_error():
+        node.log(f"{refusals.describe(message)}: done in {time.monotonic() - began:.1f} s")
     return reply
-
-
-def _describe(message: Message) -> str:
-    kind, round = message.metadata.message_type, message.metadata.group_id
-    return {QUERY: "introduction", TRAIN: f"round {round}", EVALUATE: "evaluation"}[kind]
 
 
 def _send(connection: Connection, reply: Message, seconds: float) -> None:
@@ -229,6 +228,19 @@ def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
     if any(UNAUTHORIZED in line for line in errors):
         raise Fault(f"{address} no longer accepts this site's key")
     raise Fault(f"the connection to {address} ended: {' '.join(errors)}")
+
+
+class _ErrorShower(logging.Handler):
+    """Shows why the site could not answer: in full, and with the traceback of a bug."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        super().__init__()
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[0]:
+            sys.excepthook(*record.exc_info)
+        self.log(record.getMessage())
 
 
 class _ErrorCollector(logging.Handler):

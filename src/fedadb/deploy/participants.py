@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
@@ -15,7 +16,8 @@ from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
-from fedadb.deploy.messages import Request, make_content, table_in
+from fedadb.deploy.messages import Request, make_content, shown, table_in
+from fedadb.deploy.replies import MAX_ROWS, cap_rows
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
 from fedadb.storage.files import write_atomically
@@ -24,6 +26,8 @@ from fedadb.storage.run_directory import SITES
 POLL_SECONDS = 0.5  # between two looks at the grid's nodes
 ASK_AGAIN_SECONDS = 5.0  # after which a node that was refused is asked again
 INTRODUCTION_SECONDS = 120.0  # for a site to introduce itself, for which it reads its data
+MAX_NAME = 60  # characters of a name that a site gives itself
+MAX_PARTITION = 10**6
 
 
 class Site(NamedTuple):
@@ -48,9 +52,10 @@ class Participants:
     out: Path  # the run's directory
     run: str = ""
     names: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)  # that each site says it has
+    counted: list[int] = field(default_factory=list)  # by which it counts in a mean
     _introduced: dict[int, Site] = field(default_factory=dict)  # by node
-    _refused: dict[str, str] = field(default_factory=dict)  # the reason by name
+    _refused: dict[str, NoReply] = field(default_factory=dict)  # the reason by name
     _ask_after: dict[int, float] = field(default_factory=dict)  # the time by refused node
 
     def gather(self, on_status: Callable[[str], None]) -> None:
@@ -58,19 +63,26 @@ class Participants:
         expected, wait = self.experiment.federation.clients, self.experiment.deployment.wait
         stored, status, end = self._stored(), "", time.monotonic() + wait
         while True:
-            connected = self.connected()
+            # At least one look at the nodes, even if the wait is shorter than that takes.
+            left = max(POLL_SECONDS, end - time.monotonic())
+            connected = self.connected(min(INTRODUCTION_SECONDS, left))
             if (new := self._status(expected, connected, stored)) != status:
                 status = new
                 on_status(f"waiting for sites: {status}")
             complete = len(connected) >= expected
             if complete and connected.keys() >= set(stored.get("names", ())):
                 break
+            for name, (reason, final) in self._refused.items():
+                if final and name in stored.get("names", [name]):
+                    raise Fault(f"{name} cannot take part: {reason}")
             if time.monotonic() > end:
                 raise Fault(f"not all sites connected within {wait:g} s: {status}")
             time.sleep(POLL_SECONDS)
         sites = [self._introduced[node] for node in connected.values()]
         sites = self._as_stored(sites, stored) if stored else self._in_order(sites, expected)
         self.names, self.rows = [site.name for site in sites], [site.rows for site in sites]
+        deployment = self.experiment.deployment
+        self.counted = self.rows if deployment.rows else cap_rows(self.rows, deployment.max_share)
         self.run = stored["run"] if stored else secrets.token_hex(16)
 
     def store(self) -> None:
@@ -83,8 +95,11 @@ class Participants:
         }
         write_atomically(self.out / SITES, json.dumps(table).encode())
 
-    def connected(self) -> dict[str, int]:
-        """The node of each connected site by name, after new nodes have introduced themselves."""
+    def connected(self, seconds: float = INTRODUCTION_SECONDS) -> dict[str, int]:
+        """The node of each connected site by name, after new nodes have introduced themselves.
+
+        They have so many seconds for that.
+        """
         nodes = {info.node_id: info.name for info in self.grid.get_nodes()}
         self._introduced = {n: site for n, site in self._introduced.items() if n in nodes}
         new = {
@@ -96,7 +111,7 @@ class Participants:
             and (not self.names or not name or name in self.names)
         }
         if new:
-            self._introduce(new)
+            self._introduce(new, min(seconds, self.experiment.deployment.deadline))
             refused = new.keys() - self._introduced.keys()
             self._ask_after |= dict.fromkeys(refused, time.monotonic() + ASK_AGAIN_SECONDS)
         by_name: dict[str, int] = {}
@@ -114,23 +129,36 @@ class Participants:
         settings, data = shared_settings(self.experiment), spec_to_table(self.spec)
         return Request(self.run, k, last_used, round, settings, data)._asdict()
 
-    def _introduce(self, nodes: Mapping[int, str]) -> None:
+    def _introduce(self, nodes: Mapping[int, str], seconds: float) -> None:
         """Ask nodes who they are; the grid already knows the names of those with a key."""
         content = make_content(self.request(-1, Round(0, self.experiment.rounds, 0, 0)))
         contents = dict.fromkeys(nodes, content)
-        replies = send_and_wait(self.grid, contents, QUERY, "", INTRODUCTION_SECONDS)
+        replies = send_and_wait(self.grid, contents, QUERY, "", seconds)
         for node, reply in replies.items():
             name = nodes[node] or f"node {node}"
-            if isinstance(reply, NoReply):
-                self._refused[name] = reply.reason
-                continue
-            try:
-                site = _read_introduction(table_in(reply), nodes[node])
-            except (Fault, KeyError, TypeError, ValueError) as error:
-                self._refused[name] = f"its introduction is not valid: {error}"
-                continue
-            self._refused.pop(site.name, None)
-            self._introduced[node] = site
+            answer = self._admit(reply, nodes[node])
+            if isinstance(answer, NoReply):
+                self._refused[name] = answer
+            else:
+                self._refused.pop(name, None)
+                self._introduced[node] = answer
+
+    def _admit(self, reply: RecordDict | NoReply, known_name: str) -> Site | NoReply:
+        """The site that introduced itself, or why it cannot take part."""
+        if isinstance(reply, NoReply):
+            return reply
+        try:
+            site = _read_introduction(table_in(reply), known_name)
+        except Exception as error:  # whatever a site sends, it must not stop the others
+            return NoReply(shown(f"its introduction is not valid: {error}"))
+        if not known_name and site.name in {other.name for other in self._introduced.values()}:
+            return NoReply(f"another site has the name {site.name!r}")
+        fixed = self.experiment.deployment.rows
+        if fixed and fixed.get(site.name) != site.rows:
+            known = fixed.get(site.name, "not listed")
+            reason = f"it has {site.rows} rows, but deployment.rows.{site.name} is {known}"
+            return NoReply(reason, final=True)
+        return site
 
     def _stored(self) -> dict[str, Any]:
         path = self.out / SITES
@@ -163,16 +191,30 @@ class Participants:
         parts = [f"{len(connected)} of {expected} are connected ({names})"]
         if absent := [name for name in stored.get("names", ()) if name not in connected]:
             parts.append(f"the run began with {', '.join(absent)} and needs them again")
-        parts += [f"{name}: {reason}" for name, reason in self._refused.items()]
+        parts += [f"{name}: {reason}" for name, (reason, _) in self._refused.items()]
         return "; ".join(parts)
 
 
 def _read_introduction(table: Mapping[str, Any], known_name: str) -> Site:
     """The site that a node says it is; a name that the server knows by its key takes precedence."""
-    partition, rows = int(table["partition"]), int(table["rows"])
-    name = known_name or str(table["site"]) or (f"client-{partition}" if partition >= 0 else "")
+    partition, rows = _whole(table, "partition"), _whole(table, "rows")
+    given = table["site"]
+    if not isinstance(given, str):
+        raise ValueError("`site` must be a text")
+    name = known_name or given or (f"client-{partition}" if partition >= 0 else "")
     if not name or not name.isprintable():
         raise ValueError("its node configuration must set `site` to a name")
-    if rows < 1:
-        raise ValueError(f"it has {rows} rows")
+    if len(name) > MAX_NAME and not known_name:
+        raise ValueError(f"its name {name[:MAX_NAME]!r}… has more than {MAX_NAME} characters")
+    if not -1 <= partition <= MAX_PARTITION:
+        raise ValueError("its partition does not exist")
+    if not 1 <= rows <= MAX_ROWS:
+        raise ValueError(f"it has {rows if abs(rows) <= MAX_ROWS else 'impossibly many'} rows")
     return Site(name, partition, rows)
+
+
+def _whole(table: Mapping[str, Any], key: str) -> int:
+    value = table[key]
+    if type(value) is not int:
+        raise ValueError(f"{key} must be a whole number, not {type(value).__name__}")
+    return value

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,9 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.ports import is_open
 from fedadb.engine.process import end_with_parent
 
-MAX_RESTARTS = 3  # of a process that ends by itself
+MAX_RESTARTS = 3  # of a process that ends by itself, within RESTART_SECONDS
+RESTART_SECONDS = 3600.0
+MAX_LOG = 10 << 20  # bytes of a log; one older part of it is kept
 STOP_SECONDS = 10.0  # for a process to end after SIGTERM
 
 # Flower sends usage data to its makers and looks for new versions, unless these are set.
@@ -44,10 +46,12 @@ class ProcessGroup:
     environment: Mapping[str, str]
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _commands: dict[str, Sequence[str]] = field(default_factory=dict)
-    _restarts: Counter[str] = field(default_factory=Counter)
+    _restarts: dict[str, list[float]] = field(default_factory=dict)  # the times
 
-    def start(self, name: str, command: Sequence[str]) -> None:
-        self._commands[name] = command
+    def start(self, name: str, command: Sequence[str], restart: bool = True) -> None:
+        """Start a process; `restart` says whether `keep_running` starts it again if it ends."""
+        if restart:
+            self._commands[name] = command
         self.logs.mkdir(parents=True, exist_ok=True)
         # Flower starts its own commands by name.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -63,17 +67,29 @@ class ProcessGroup:
             )
 
     def keep_running(self) -> None:
-        """Restart processes that have ended; a Fault if one ends again and again."""
-        for name, process in list(self._running.items()):
+        """Restart processes that have ended, and rotate logs that have become large.
+
+        Raises a Fault if a process ends again and again.
+        """
+        for name, command in self._commands.items():
+            process = self._running[name]
             if process.poll() is None:
                 continue
-            self._restarts[name] += 1
-            if self._restarts[name] > MAX_RESTARTS:
+            now = time.monotonic()
+            recent = [t for t in self._restarts.get(name, []) if now - t < RESTART_SECONDS]
+            if len(recent) >= MAX_RESTARTS:
                 raise Fault(
                     f"{name} ended with exit code {process.returncode}: {self.last_line(name)} "
                     f"(see {self._log(name)})"
                 )
-            self.start(name, self._commands[name])
+            self._restarts[name] = [*recent, now]
+            self.start(name, command)
+        for name in self._running:
+            self._rotate_log(name)
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the named process was started and has ended."""
+        return name in self._running and self._running[name].poll() is not None
 
     def wait_until_open(self, name: str, host: str, port: int, seconds: float) -> None:
         """Wait until the named process listens there."""
@@ -86,21 +102,40 @@ class ProcessGroup:
 
     def last_line(self, name: str) -> str:
         """The last line of a process's log that is not empty."""
-        lines = self._log(name).read_text(errors="replace").split("\n")
+        parts = [path for path in (self._older_log(name), self._log(name)) if path.exists()]
+        lines = "\n".join(path.read_text(errors="replace") for path in parts).split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
     def stop(self) -> None:
-        """End all processes, the last one first, and kill those that do not end in time."""
-        for process in reversed(self._running.values()):
+        """End all processes, the last one first."""
+        for name in reversed(list(self._running)):
+            self.stop_process(name)
+
+    def stop_process(self, name: str) -> None:
+        """End the named process, if it was started; kill it if it does not end in time."""
+        self._commands.pop(name, None)
+        if process := self._running.pop(name, None):
             _signal_session(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
             _signal_session(process, signal.SIGKILL)  # also ends its children
             process.wait()
-        self._running.clear()
+
+    def _rotate_log(self, name: str) -> None:
+        """Move a large log's content to another file.
+
+        The process keeps its log open for appending, so the file is emptied, not replaced.
+        """
+        log = self._log(name)
+        if log.stat().st_size > MAX_LOG:
+            shutil.copyfile(log, self._older_log(name))
+            os.truncate(log, 0)
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
+
+    def _older_log(self, name: str) -> Path:
+        return self.logs / f"{name}.1.log"
 
 
 @contextlib.contextmanager
@@ -115,9 +150,13 @@ def process_group(logs: Path, environment: Mapping[str, str]) -> Iterator[Proces
         signal.signal(signal.SIGTERM, previous)
 
 
-def raise_interrupt(*_: object) -> None:
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: a service manager stops this process."""
+
+
+def raise_interrupt(number: int, _: object) -> None:
     """A signal handler that treats the signal like Ctrl-C."""
-    raise KeyboardInterrupt
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def _signal_session(process: subprocess.Popen[bytes], number: int) -> None:

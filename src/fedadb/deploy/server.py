@@ -1,7 +1,8 @@
 """A federation's server: a SuperLink that only this machine reaches, and a proxy for the sites.
 
 Its directory holds the keys (`fedadb deploy keys`), `sites/NAME.pub` for each site that may take
-part, and what the server writes: `superlink.db`, `application/`, `flower/` and `logs/`.
+part, and what the server writes: `superlink.db`, `application/`, `executor.json`, `flower/` and
+`logs/`.
 """
 
 import json
@@ -9,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +18,34 @@ from typing import Any
 
 import tomli_w
 
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import Fault
+from fedadb.core.packing import size
 from fedadb.deploy import keys
-from fedadb.deploy.agreement import shared_experiment, write_application
+from fedadb.deploy.accepted_sites import (
+    REGISTERED,
+    forget_removed_sites,
+    public_keys,
+    registered_keys,
+    require_keys,
+)
+from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
+from fedadb.deploy.executor import Job
+from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import free_port, require_free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, ProcessGroup, flower_command, process_group
-from fedadb.deploy.server_app import FINISHED, OWN_SERVER, STOPPED, status_file
+from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
+from fedadb.experiment.build import build_model
 from fedadb.experiment.config import Experiment
+from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import write_atomically
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import ROUNDS
 
 SUPERLINK = "fedadb"  # the SuperLink's name in the configuration of Flower's command line
-REGISTERED = "registered.json"  # the sites that the SuperLink's database knows
+EXECUTOR = "executor"  # the process that trains with the sites
 START_SECONDS = 180.0  # for a process to open its port, and for a Flower command to end
 POLL_SECONDS = 0.5  # between two looks at the run's records
+STALL_SECONDS = 30.0  # after which the status of a round that does not change is shown
 CHECK_SECONDS = 30.0  # between two questions to the SuperLink whether the run still exists
 
 
@@ -42,6 +56,7 @@ class RunningServer:
     directory: Path
     processes: ProcessGroup
     environment: dict[str, str]
+    superlink: str = ""  # the SuperLink's address
 
     @property
     def sites(self) -> list[str]:
@@ -80,20 +95,41 @@ class RunningServer:
                 known[name] = key
                 write_atomically(self.directory / REGISTERED, json.dumps(known).encode())
 
-    def submit(self, experiment: Experiment, out: Path) -> int:
-        """Submit a run that trains in the directory `out`; returns Flower's number of it."""
+    def submit(self, experiment: Experiment, out: Path, from_round: int | None = None) -> int:
+        """Submit a run that trains in the directory `out`, and start an executor for it.
+
+        Returns Flower's number of the run. With `from_round`, the run returns to that round first.
+        """
+        self.processes.stop_process(EXECUTOR)
+        status_file(out).unlink(missing_ok=True)
         application = self.directory / "application"
         write_application(application, shared_experiment(experiment))
-        status_file(out).unlink(missing_ok=True)
-        own = self.directory / "experiment.toml"
-        write_atomically(own, experiment.toml().encode())
-        # A JSON string is also a TOML string.
-        config = f"out={json.dumps(str(out.resolve()))} server={json.dumps(str(own))}"
-        answer = self.flwr("run", str(application), "--run-config", config)
-        return int(answer["run-id"])
+        run = int(self.flwr("run", str(application))["run-id"])
+        job = Job(
+            run=run,
+            application=application_hash(application),
+            superlink=self.superlink,
+            certificate=str(self.directory / keys.CA),
+            secret=str(self.directory / keys.SECRET),
+            sites=public_keys(self.directory),
+            experiment=experiment.toml(),
+            out=str(out.resolve()),
+            from_round=from_round,
+        )
+        file = self.directory / f"{EXECUTOR}.json"
+        job.write(file)
+        command = _module_command("fedadb.deploy.executor", str(file))
+        self.processes.start(EXECUTOR, command, restart=False)
+        return run
 
     def follow(
-        self, run: int, out: Path, total: int, done: int, on_status: Callable[[str], None]
+        self,
+        run: int,
+        out: Path,
+        total: int,
+        done: int,
+        on_status: Callable[[str], None],
+        forgotten: Sequence[Record] = (),
     ) -> Iterator[Record]:
         """Yield the records of a submitted run as they are written; a Fault if the run fails.
 
@@ -102,36 +138,62 @@ class RunningServer:
             out: The run's directory.
             total: The experiment's number of rounds.
             done: The number of records that exist already.
-            on_status: Called with each new status, such as which sites are missing.
+            on_status: Called with each new status, such as which sites are missing; with that of
+                a round only if nothing changes for a while.
+            forgotten: Records after these, which the run deletes because it returns to a round.
         """
-        checked, shown = time.monotonic(), ""
+        checked, shown = time.monotonic(), _Shown(on_status)
         while True:
-            status = _read_status(out) or shown
+            ended = self.processes.has_ended(EXECUTOR)  # before its last status is read
+            status = _read_status(out)
             if status.startswith(STOPPED):
                 raise Fault(status.removeprefix(STOPPED))
-            if status not in (shown, FINISHED):
-                on_status(status)
-            shown = status
-            for record in read_records(out / ROUNDS)[done:]:
-                done += 1
-                yield record
+            shown.update(status, time.monotonic())
+            records = read_records(out / ROUNDS)[done:]
+            if records != list(forgotten):
+                forgotten = ()
+                for record in records:
+                    done += 1
+                    yield record
             self.processes.keep_running()
             if status == FINISHED and done == total:
                 return
+            if ended:
+                raise Fault(self._describe_end("the executor was killed"))
             if time.monotonic() - checked > CHECK_SECONDS:
                 self._require_alive(run, out)
                 checked = time.monotonic()
             time.sleep(POLL_SECONDS)
 
     def _require_alive(self, run: int, out: Path) -> None:
-        """Raise a Fault if the ServerApp ended without a last status: it was killed."""
-        answer = self.flwr("list", "--run-id", str(run))
-        state = str(answer["runs"][0]["status"])
+        """Raise a Fault if Flower ended the run and the executor does not know it."""
+        state = str(self.flwr("list", "--run-id", str(run))["runs"][0]["status"])
         if state.startswith("finished") and not _read_status(out).startswith((FINISHED, STOPPED)):
-            raise Fault(
-                f"the ServerApp ended ({state}): {self.processes.last_line('superexec')}; the logs "
-                f"are in {self.processes.logs}; the same command resumes the run"
-            )
+            raise Fault(self._describe_end(f"Flower ended the run ({state})"))
+
+    def _describe_end(self, what: str) -> str:
+        return (
+            f"{what}: {self.processes.last_line(EXECUTOR)}; the logs are in "
+            f"{self.processes.logs}; the same command resumes the run"
+        )
+
+
+@dataclass
+class _Shown:
+    """Passes each status on once; that of a round only after a while, because most end soon."""
+
+    on_status: Callable[[str], None]
+    status: str = ""
+    since: float = 0.0
+    done: bool = True
+
+    def update(self, status: str, now: float) -> None:
+        if status and status != self.status:
+            self.status, self.since, self.done = status, now, status == FINISHED
+        waits = self.status.startswith("round ") and now < self.since + STALL_SECONDS
+        if not self.done and not waits:
+            self.done = True
+            self.on_status(self.status)
 
 
 def _read_status(out: Path) -> str:
@@ -139,67 +201,39 @@ def _read_status(out: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def public_keys(directory: Path) -> dict[str, str]:
-    """The public keys of the sites that may take part, by name."""
-    return {p.stem: p.read_text() for p in sorted((directory / keys.SITES).glob("*.pub"))}
-
-
-def registered_keys(directory: Path) -> dict[str, str]:
-    """The public keys that the SuperLink's database has, by name."""
-    path = directory / REGISTERED
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def forget_removed_sites(directory: Path) -> None:
-    """Delete the SuperLink's database if a site's key was removed or replaced.
-
-    The SuperLink would accept the old key for ever. The database holds nothing else that is needed
-    again: runs have their own directories.
-    """
-    allowed = public_keys(directory)
-    if any(allowed.get(name) != key for name, key in registered_keys(directory).items()):
-        for path in directory.glob("superlink.db*"):
-            path.unlink()
-        (directory / REGISTERED).unlink()
-
-
-def require_keys(directory: Path) -> None:
-    """Raise BadInput unless the directory holds the server's keys and those of its sites."""
-    for name, what in ((keys.CA, "the authority's certificate"), (keys.SERVER, "the server's")):
-        keys.require_valid(directory / name, what)
-    for name in (keys.SERVER_KEY, keys.SECRET):
-        if not (directory / name).is_file():
-            raise BadInput(f"{directory / name} is missing: `fedadb deploy keys` makes it")
-    public = public_keys(directory)
-    for name, key in public.items():
-        keys.require_public(directory / keys.SITES / f"{name}.pub")
-        if list(public.values()).count(key) > 1:
-            raise BadInput(f"{name} has the key of another site: each site makes its own")
-    if not public:
-        raise BadInput(
-            f"{directory / keys.SITES} has no site's public key: put each site's site.pub there as "
-            "NAME.pub"
-        )
+def upload_limit(experiment: Experiment, progress: Progress = no_progress) -> int:
+    """The bytes that a site may upload in reply to a message: twice the model's size, and 1 MB."""
+    spec, _ = federation_data(experiment, progress)
+    return 2 * size(build_model(experiment, spec).weights()) + (1 << 20)
 
 
 @contextmanager
-def start_server(directory: Path, host: str, port: int) -> Iterator[RunningServer]:
-    """Start the server's processes; they end with the block."""
+def start_server(
+    directory: Path, host: str, port: int, max_upload: int | None = None
+) -> Iterator[RunningServer]:
+    """Start the server's processes; they end with the block.
+
+    Args:
+        directory: Holds the server's keys.
+        host: The address at which the server accepts sites.
+        port: The port at which it does.
+        max_upload: The bytes that a site may upload in reply to a message; by default 1 GB.
+    """
     directory = directory.absolute()
     require_keys(directory)
     require_free_port(host, port, "--listen")
     forget_removed_sites(directory)
     inner_port = free_port()
     address = f"127.0.0.1:{inner_port}"
-    environment = {"FLWR_HOME": str(_configure_flower(directory, address)), OWN_SERVER: "1"}
+    environment = {"FLWR_HOME": str(_configure_flower(directory, address))}
     with process_group(directory / "logs", environment) as processes:
-        server = RunningServer(directory, processes, environment)
+        server = RunningServer(directory, processes, environment, address)
         processes.start("superlink", _superlink_command(directory, inner_port))
         processes.wait_until_open("superlink", "127.0.0.1", inner_port, START_SECONDS)
-        processes.start("superexec", _superexec_command(directory, address))
         # Before the proxy starts: a site whose key is not registered yet would give up.
         server.register_sites()
-        processes.start("proxy", _proxy_command(directory, address, host, port))
+        limit = [] if max_upload is None else ["--max-upload", str(max_upload)]
+        processes.start("proxy", [*_proxy_command(directory, address, host, port), *limit])
         processes.wait_until_open("proxy", host, port, START_SECONDS)
         yield server
 
@@ -229,14 +263,11 @@ def _superlink_command(directory: Path, port: int) -> list[str]:
     ]
 
 
-def _superexec_command(directory: Path, address: str) -> list[str]:
-    return [
-        *(flower_command("flower-superexec"), "--runtime-api-address", address),
-        *("--root-certificates", str(directory / keys.CA)),
-        *("--superexec-auth-secret-file", str(directory / keys.SECRET)),
-    ]
-
-
 def _proxy_command(directory: Path, address: str, host: str, port: int) -> list[str]:
     files = [str(directory / name) for name in (keys.CA, keys.SERVER, keys.SERVER_KEY)]
-    return [sys.executable, "-m", "fedadb.deploy.proxy", host, str(port), address, *files]
+    return _module_command("fedadb.deploy.proxy", host, str(port), address, *files)
+
+
+def _module_command(module: str, *words: str) -> list[str]:
+    # -P: nothing is imported from the current directory, where others may be allowed to write.
+    return [sys.executable, "-P", "-m", module, *words]

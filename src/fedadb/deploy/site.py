@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.errors import BadInput
+from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy import keys
-from fedadb.deploy.agreement import shared_experiment, write_application
+from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
 from fedadb.deploy.ports import parse_address
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
@@ -24,6 +25,7 @@ def run_site(
     data: str,
     threads: int,
     log: Callable[[str], None],
+    max_runs: int = 10,
 ) -> None:
     """Take part in the server's runs until the process is stopped.
 
@@ -34,6 +36,7 @@ def run_site(
         data: `npz:PATH` or `folder:PATH`.
         threads: The number of threads to train with.
         log: Called with a line for everything that happens.
+        max_runs: The number of runs of the experiment in which the site takes part.
     """
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
@@ -44,11 +47,7 @@ def run_site(
     keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
     host, port = parse_address(server, "--server")
-    kind, _, path = data.partition(":")
-    if kind not in ("npz", "folder") or not path:
-        raise BadInput(f"--data {data}: must be npz:PATH or folder:PATH")
-    if not Path(path).expanduser().exists():
-        raise BadInput(f"--data {data}: {path} does not exist")
+    check_data(experiment, data)
     with tempfile.TemporaryDirectory() as temporary:
         write_application(Path(temporary) / "application", shared_experiment(experiment))
         accepted = application_hash(Path(temporary) / "application")
@@ -56,8 +55,38 @@ def run_site(
     with locked(directory):  # two processes must not answer as the same site
         _wait_for_server(host, port, ca, log)
         state = str(directory.absolute() / "state")
-        config = {"data": data, "state": state, "threads": threads}
+        config = {"data": data, "state": state, "threads": threads, "max-runs": max_runs}
         serve(Node(app, accepted, config, experiment.toml(), log), server, ca, key)
+
+
+def check_data(e: Experiment, data: str) -> None:
+    """Raise BadInput unless the site can train on its images, as far as it knows the federation's.
+
+    The site checks them before it connects, so that the server does not wait for a site that
+    cannot take part.
+    """
+    kind, _, path = data.partition(":")
+    if kind not in ("npz", "folder") or not path:
+        raise BadInput(f"--data {data}: must be npz:PATH or folder:PATH")
+    spec = known_spec(e)
+    try:
+        if spec is None:
+            inspect_own(data)
+            return
+        train, test = load_own(data, spec)
+    except BadInput as error:
+        if e.deployment.classes or spec is None:
+            raise
+        raise BadInput(f"{error} (dataset = {e.dataset!r} in this site's experiment)") from error
+    except OSError as error:
+        raise BadInput(f"--data {data} cannot be read: {error.strerror or error}") from error
+    if not len(train.y):
+        raise BadInput(f"--data {data} has no images to train on")
+    if e.deployment.evaluate != "server" and not len(test.y):
+        raise BadInput(
+            f"--data {data} has too few images per class to set some aside for testing, but "
+            f"deployment.evaluate = {e.deployment.evaluate!r}"
+        )
 
 
 def _wait_for_server(host: str, port: int, ca: Path, log: Callable[[str], None]) -> None:

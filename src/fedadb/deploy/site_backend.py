@@ -45,7 +45,7 @@ def site_backend(
         progress: Reports the loading of the server's test data.
         grid: Flower's connection to the nodes.
         out: The run's directory.
-        on_status: Called with a sentence whenever the set of connected sites changes.
+        on_status: Called with a sentence whenever a site connects, disconnects or replies.
     """
     if experiment.record_clients:
         raise BadInput(
@@ -55,7 +55,7 @@ def site_backend(
     f = build_model(experiment, spec)
     sites = Participants(grid, experiment, spec, out)
     sites.gather(on_status)
-    yield SiteBackend(experiment, f, sites, test)
+    yield SiteBackend(experiment, f, sites, test, on_status)
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class SiteBackend:
     f: Model
     sites: Participants
     test: Examples | None  # the server's test data, if it has any
+    on_status: Callable[[str], None]
 
     @cached_property
     def data(self) -> DataSummary:
@@ -75,7 +76,7 @@ class SiteBackend:
             digest.update(raw_bytes(tensor))
         return DataSummary(
             classes=self.sites.spec.classes,
-            counts=[[rows] for rows in self.sites.rows],  # the server does not know their classes
+            counts=[[rows] for rows in self.sites.counted],  # their classes are not known here
             domains=tuple(self.sites.names) if self._sites_evaluate else (),
             digest=digest.hexdigest(),
         )
@@ -96,7 +97,8 @@ class SiteBackend:
         records = read_records(self.sites.out / ROUNDS)
         last_used = {k: record["round"] for record in records for k in record["clients"]}
         deployment = self.experiment.deployment
-        yield SiteCohort(self.sites, deployment, last_used), self._evaluator()
+        cohort = SiteCohort(self.sites, deployment, last_used, self.on_status)
+        yield cohort, self._evaluator()
 
     def _evaluator(self) -> Evaluator:
         if not self._sites_evaluate:
@@ -104,7 +106,7 @@ class SiteBackend:
             return ImmediateEvaluator(self.test_set)
         deployment = self.experiment.deployment
         test_set = self.test_set if deployment.evaluate == "both" else None
-        return SiteEvaluator(self.sites, deployment.deadline, test_set)
+        return SiteEvaluator(self.sites, deployment, test_set, self.on_status)
 
     @property
     def _sites_evaluate(self) -> bool:

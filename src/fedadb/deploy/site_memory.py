@@ -14,7 +14,9 @@ from flwr.app import RecordDict
 from fedadb.core.errors import BadInput
 from fedadb.deploy.messages import BYTES, bytes_record
 from fedadb.storage.files import write_atomically
+from fedadb.storage.run_directory import EARLIER_CHECKPOINTS
 
+MAX_ROUND = 1_000_000_000
 SiteMemory = MutableMapping[int, bytes]  # the packed memory after each round, by round
 
 
@@ -46,6 +48,8 @@ class FileMemory(SiteMemory):
         return sum(1 for _ in self)
 
     def _path(self, t: int) -> Path:
+        if type(t) is not int or not 0 <= t < MAX_ROUND:  # it becomes a path as well
+            raise BadInput("the number of a round is not a whole number in range")
         return self.directory / f"{t:06}.safetensors"
 
 
@@ -72,7 +76,12 @@ class NodeStateMemory(SiteMemory):
 
 
 def store_memory(memory: SiteMemory, last_used: int, t: int, data: bytes) -> None:
-    """Store the memory after round t, and delete all others but that of the last used round."""
+    """Store the memory after round t, and delete those that the server cannot name any more.
+
+    It can name the last used round, and earlier ones if it returns to an earlier checkpoint.
+    """
     memory[t] = data
-    for stale in [stored for stored in memory if stored not in (last_used, t)]:
+    used = sorted(stored for stored in memory if stored <= last_used)
+    kept = {*used[-EARLIER_CHECKPOINTS - 1 :], t}
+    for stale in [stored for stored in memory if stored not in kept]:
         del memory[stale]

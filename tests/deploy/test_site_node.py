@@ -1,0 +1,161 @@
+"""The site's node: what it accepts, what it answers, and what a server cannot do to it."""
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from flwr.app import Context, Message
+
+from fedadb.core.errors import Fault
+from fedadb.deploy import keys, node, refusals
+from fedadb.deploy.client_app import app
+from fedadb.deploy.node import Connection, Node
+from tests.deploy.asked_site import AskedSite, refused
+
+pytestmark = pytest.mark.integration
+
+OWN, OTHER = "a" * 64, "b" * 64  # hashes of applications
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> AskedSite:
+    return AskedSite(tmp_path / "site")
+
+
+class FakeServer:
+    """The server's end of a node's connection: messages, or exceptions instead of them."""
+
+    def __init__(self, application: str, messages: list[Any]) -> None:
+        self.application, self.messages = application, messages
+        self.replies: list[Message] = []
+
+    def connection(self) -> Connection:
+        run = SimpleNamespace(fab_hash=self.application)
+        unused: Any = None
+        return Connection(1, self.receive, unused, lambda _: run, unused, unused, unused, unused)
+
+    def receive(self) -> Message | None:
+        if not self.messages:
+            raise KeyboardInterrupt  # as Ctrl-C at the site
+        message: Message | Exception = self.messages.pop(0)
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+
+@pytest.fixture
+def serve(
+    site: AskedSite, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[FakeServer], list[str]]]:
+    """Runs the node until the server has no more messages; returns the node's log."""
+    keys.make_site_keys(site.directory)
+    (site.directory / keys.CA).write_bytes(b"")
+    logger = logging.getLogger("flwr")
+    before = logger.handlers, logger.propagate
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(refusals.LOG, "handlers", [])
+    monkeypatch.setattr(refusals.LOG, "propagate", True)
+
+    def run(server: FakeServer) -> list[str]:
+        log: list[str] = []
+
+        @contextlib.contextmanager
+        def connect(*_: object) -> Iterator[Connection]:
+            with contextlib.suppress(httpx.HTTPError):
+                yield server.connection()
+
+        monkeypatch.setattr(node, "http_request_response", connect)
+        monkeypatch.setattr(node, "_receive", lambda connection: connection.receive())
+        monkeypatch.setattr(node, "_send", lambda _, reply, __: server.replies.append(reply))
+        config: Any = site.context.node_config
+        parts = Node(app, OWN, config, site.experiment.toml(), log.append)
+        node.serve(parts, "localhost:1", site.directory / keys.CA, site.directory / keys.SITE_KEY)
+        return log
+
+    yield run
+    logger.handlers, logger.propagate = before
+
+
+Serve = Callable[[FakeServer], list[str]]
+
+
+def request(site: AskedSite, kind: str, **changes: Any) -> Message:
+    return site.message(kind, json.dumps(site.table(kind, **changes)))
+
+
+def test_the_operator_reads_what_the_server_does_not(site: AskedSite, serve: Serve) -> None:
+    site.data.write_bytes(b"Jane Doe")
+    server = FakeServer(OWN, [request(site, "query"), request(site, "query")])
+    log = serve(server)
+    assert [refused(reply).code for reply in server.replies] == ["bad-data", "bad-data"]
+    assert not any(str(site.data) in str(reply.error.reason) for reply in server.replies)
+    assert sum(str(site.data) in line for line in log) == 1  # and not once per message
+
+
+def test_a_message_of_an_unknown_type_does_not_end_the_node(site: AskedSite, serve: Serve) -> None:
+    strange = site.message("train.other", "{}")
+    server = FakeServer(OWN, [strange, request(site, "query")])
+    serve(server)
+    assert refused(server.replies[0]).code == "bad-request"
+    assert not server.replies[1].has_error()
+
+
+@pytest.mark.parametrize("error", [ValueError("\x1b[2J"), KeyError(1), RecursionError(), OSError()])
+def test_a_message_that_cannot_be_read_does_not_end_the_node(
+    site: AskedSite, serve: Serve, error: Exception
+) -> None:
+    server = FakeServer(OWN, [error, error, request(site, "query")])
+    log = serve(server)
+    assert [reply.has_error() for reply in server.replies] == [False]
+    assert sum("cannot be answered" in line for line in log) == 1
+    assert "\x1b" not in "".join(log)
+
+
+def test_a_connection_that_ends_is_reported(serve: Serve) -> None:
+    with pytest.raises(Fault, match="the connection to localhost:1 ended"):
+        serve(FakeServer(OWN, [httpx.ReadError("closed")]))
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_another_application_gets_no_work(site: AskedSite, serve: Serve, kind: str) -> None:
+    server = FakeServer(OTHER, [request(site, kind)])
+    log = serve(server)
+    code, sentence = refused(server.replies[0])
+    assert code == "other-application"
+    assert f"accepts application {OWN[:12]} only, and the server runs {OTHER[:12]}" in sentence
+    assert any(sentence in line for line in log)
+    assert not (site.directory / "state").exists()
+
+
+def test_both_ends_learn_in_what_the_experiments_differ(site: AskedSite, serve: Serve) -> None:
+    settings = {**site.table("query")["settings"], "rounds": 9}
+    server = FakeServer(OTHER, [request(site, "query", settings=settings)] * 3)
+    log = serve(server)
+    code, sentence = refused(server.replies[0])
+    assert (code, "rounds is 9 there and 3 here" in sentence) == ("other-experiment", True)
+    assert sum(sentence in line for line in log) == 1
+    assert {code} <= refusals.FINAL
+
+
+def test_both_ends_learn_that_the_versions_differ(site: AskedSite, serve: Serve) -> None:
+    server = FakeServer(OTHER, [request(site, "query", version="99.0")])
+    log = serve(server)
+    code, sentence = refused(server.replies[0])
+    assert (code, "version '99.0' of fedadb" in sentence) == ("other-version", True)
+    assert any(sentence in line for line in log)
+
+
+def test_what_a_handler_raises_stays_at_the_site(site: AskedSite, serve: Serve) -> None:
+    """Also if the handler is not this package's."""
+
+    def fail(message: Message, context: Context) -> Message:
+        raise RuntimeError("/srv/Jane Doe")
+
+    reply = node._handle(Node(fail, OWN, {}, "", print), request(site, "train"), site.context)
+    assert refused(reply) == ("failed", "the site failed; its log says why (RuntimeError)")
