@@ -174,7 +174,8 @@ def test_runs_of_sites_have_no_images(tmp_path: Path, runs: tuple[Path, Path]) -
     for name in ("experiment.toml", "rounds.jsonl", "model.safetensors"):
         (directory / name).write_bytes((runs[1] / name).read_bytes())
     spec = spec_to_table(read_run(runs[1]).spec)
-    (directory / "sites.json").write_text(json.dumps({"data": spec}))
+    sites = {"run": "0" * 32, "names": ["a", "b"], "rows": [30, 40], "data": spec}
+    (directory / "sites.json").write_text(json.dumps(sites))
     stored = read_run(directory)
     assert stored.data is None
     run_analyses([stored], ["heatmap", "forgetting"], tmp_path / "out", Options())
