@@ -19,7 +19,7 @@ from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
 from fedadb.deploy.messages import Request, make_content, shown, table_in
 from fedadb.deploy.replies import MAX_ROWS, cap_rows
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.stored import spec_to_table
+from fedadb.experiment.stored import read_sites, spec_to_table
 from fedadb.storage.files import write_atomically
 from fedadb.storage.run_directory import SITES
 
@@ -162,7 +162,7 @@ class Participants:
 
     def _stored(self) -> dict[str, Any]:
         path = self.out / SITES
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        return dict(read_sites(path)) if path.exists() else {}
 
     def _in_order(self, sites: list[Site], expected: int) -> list[Site]:
         if len(sites) > expected:
