@@ -1,6 +1,7 @@
 import torch
 
 from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.schedules import Exponential
 from fedadb.core.stream import Stream
 from tests.conftest import toy_shard
 
@@ -26,6 +27,6 @@ def test_counts_cover_classes_that_are_missing() -> None:
 
 
 def test_the_learning_rate_decays_after_each_round() -> None:
-    plan = LocalPlan(lr=0.01, lr_decay=0.99)
-    assert plan.lr_at(1) == 0.01
-    assert plan.lr_at(3) == 0.01 * 0.99**2
+    plan = LocalPlan(lr=0.01, schedule=Exponential(decay=0.99))
+    assert plan.lr_at(1, total=3) == 0.01
+    assert plan.lr_at(3, total=3) == 0.01 * 0.99**2

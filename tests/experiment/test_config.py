@@ -1,12 +1,13 @@
 import math
 import tomllib
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -17,13 +18,18 @@ from fedadb.algorithms.fedavg import FedAvg
 from fedadb.algorithms.feddyn import FedDyn
 from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedntd import FedNTD
-from fedadb.core.algorithm import Algorithm
+from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
+from fedadb.core.optimizers import SGD, Adam, AdamW
+from fedadb.core.schedules import Cosine, Exponential
+from fedadb.core.server_optimizers import ServerAdam, ServerOptimizer, ServerYogi
+from fedadb.core.vector import Vector
 from fedadb.experiment.build import sample_clients
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.settings import Federation
+from fedadb.experiment.identity import own_code
+from fedadb.experiment.settings import Federation, Server
 from fedadb.experiment.study import compare
-from fedadb.experiment.toml_tables import load_toml, override
+from fedadb.experiment.toml_tables import load_toml, override, renamed
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
 from fedadb.partition.dirichlet import Dirichlet
@@ -110,7 +116,11 @@ def test_python_takes_the_objects_themselves() -> None:
         ({"local": {"lr": "fast"}}, "local.lr = 'fast': must be a number"),
         ({"local": {"lr": float("nan")}}, "local.lr = nan: must be a finite number"),
         ({"local": 3}, "local = 3: must be a table"),
-        ({"local": {"momentum": 1}}, "local.momentum = 1: must be less than 1"),
+        (
+            {"local": {"optimizer": {"momentum": 1}}},
+            "local.optimizer.momentum = 1: must be less than 1",
+        ),
+        ({"local": {"momentum": 1}}, "local.optimizer.momentum = 1: must be less than 1"),
         (
             {"dataset": "cifar11"},
             "dataset = 'cifar11': is not known; did you mean cifar10 or cifar100?",
@@ -169,7 +179,9 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     reached = Experiment.read(override({}, "federation.partition.alpha=2"))
     assert reached.federation.partition == Dirichlet(alpha=2)
     assert override({}, "local.lr=.01") == {"local": {"lr": 0.01}}
-    assert override({}, "local.momentum=.0") == {"local": {"momentum": 0.0}}
+    zero = {"local": {"optimizer": {"momentum": 0.0}}}
+    assert override({}, "local.optimizer.momentum=.0") == zero
+    assert override({}, "local.momentum=.0") == zero
     with pytest.raises(BadInput, match="must be KEY=VALUE"):
         override(given, "local.lr")
     with pytest.raises(BadInput, match="must be one line"):
@@ -183,7 +195,7 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
         (["algorithm.beta=0.5", "algorithm=fedntd"], FedNTD(beta=0.5)),
         (["algorithm.eta=0.5"], FedADB(eta=0.5)),
         (["algorithm={name='fedntd', beta=0.5}", "algorithm=fedadb"], FedADB()),
-        (["algorithm=fedgela", "algorithm.clip=none"], FedGELA(clip=None)),
+        (["algorithm=fedgela", "algorithm.clip=none"], FedGELA()),
     ],
 )
 def test_a_name_and_its_settings_come_in_any_order(assignments: list[str], expected: Any) -> None:
@@ -193,6 +205,152 @@ def test_a_name_and_its_settings_come_in_any_order(assignments: list[str], expec
     experiment = Experiment.read(given)
     assert experiment.algorithm == expected
     assert Experiment.read(tomllib.loads(experiment.toml())) == experiment
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["local.optimizer=adam"], Adam()),
+        (["local.optimizer=adam", "local.optimizer.beta1=0.5"], Adam(beta1=0.5)),
+        (["local.optimizer.beta1=0.5", "local.optimizer=adam"], Adam(beta1=0.5)),
+        (["local.optimizer={name='adamw', eps=1e-6}"], AdamW(eps=1e-6)),
+        (["local.optimizer.nesterov=true"], SGD(nesterov=True)),
+        (["local.optimizer={name='adam', beta1=0.5}", "local.optimizer=sgd"], SGD()),
+        (["local.momentum=0.5"], SGD(momentum=0.5)),
+        (["local.momentum=0.5", "local.optimizer.momentum=0.7"], SGD(momentum=0.7)),
+        (["local.optimizer.momentum=0.7", "local.momentum=0.5"], SGD(momentum=0.5)),
+    ],
+)
+def test_an_optimiser_is_set_like_an_algorithm(assignments: list[str], expected: Any) -> None:
+    given: dict[str, Any] = {}
+    for assignment in assignments:
+        given = override(given, assignment)
+    experiment = Experiment.read(given)
+    assert experiment.local.optimizer == expected
+    assert Experiment.read(tomllib.loads(experiment.toml())) == experiment
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        ([], None),
+        (["server.optimizer=none"], None),
+        (["server.optimizer=adam"], ServerAdam()),
+        (["server.optimizer={name='adam', lr=0.1}"], ServerAdam(lr=0.1)),
+        (["server.optimizer=yogi", "server.optimizer.initial=0"], ServerYogi(initial=0)),
+        (["server.optimizer=adam", "server.optimizer.lr=0.1", "server.optimizer=none"], None),
+    ],
+)
+def test_a_server_optimiser_is_set_like_an_algorithm(
+    assignments: list[str], expected: ServerOptimizer | None
+) -> None:
+    given: dict[str, Any] = {}
+    for assignment in assignments:
+        given = override(given, assignment)
+    experiment = Experiment.read(given)
+    assert experiment.server == Server(expected)
+    assert Experiment.read(tomllib.loads(experiment.toml())) == experiment
+
+
+def test_optimisers_and_schedules_are_objects_or_tables_in_python() -> None:
+    plan = LocalPlan(optimizer=AdamW(), schedule=Cosine(), warmup=3, clip=None)
+    made = Experiment(local=plan, server=Server(ServerAdam()))
+    assert made.local == plan
+    assert Experiment.read(tomllib.loads(made.toml())) == made
+    table = {"optimizer": AdamW(), "schedule": {"name": "cosine"}, "warmup": 3, "clip": "none"}
+    same = Experiment(dataset="cifar10", local=table, server={"optimizer": ServerAdam()})
+    assert (same.local, same.server) == (plan, made.server)
+    with pytest.raises(BadInput, match=r"local\.optimizer\.beta1 = 2\.0: must be less than 1"):
+        Experiment(local=LocalPlan(optimizer=Adam(beta1=2.0)))
+    with pytest.raises(BadInput, match=r"server\.optimizer\.lr = -1: must be greater than 0"):
+        Experiment(server=Server(ServerAdam(lr=-1)))
+
+
+@dataclass(frozen=True)
+class Signs:
+    """An optimiser of one's own: steps of one length."""
+
+    scale: Annotated[float, Gt(0)] = 1.0
+
+    def start(self, w: Vector) -> tuple[()]:
+        return ()
+
+    def step(self, w: Vector, g: Vector, state: object, lr: float, weight_decay: float) -> None:
+        w.flat.sub_(self.scale * lr * g.flat.sign())
+
+
+def test_an_optimiser_of_ones_own_goes_by_its_module() -> None:
+    name = f"{__name__}:Signs"
+    experiment = read(local={"optimizer": {"name": name, "scale": 2.0}})
+    assert experiment.local.optimizer == Signs(2.0)
+    assert experiment.table()["local"]["optimizer"] == {"name": name, "scale": 2.0}
+    assert list(own_code(experiment)) == [name]
+    with pytest.raises(BadInput, match=r"local\.optimizer\.scale = 0: must be greater than 0"):
+        read(local={"optimizer": {"name": name, "scale": 0}})
+
+
+OLD = {"local": {"momentum": 0.5, "lr_decay": 0.9}}
+
+
+def test_earlier_names_of_settings_still_work() -> None:
+    experiment = read(**OLD)
+    assert experiment.local.optimizer == SGD(momentum=0.5)
+    assert experiment.local.schedule == Exponential(decay=0.9)
+    assert "lr_decay" not in experiment.toml()
+    assert Experiment(local={"lr_decay": 0.9}).local.schedule == Exponential(decay=0.9)
+    with pytest.raises(BadInput, match=r"local\.momentum is not a setting"):
+        read(**{"local.momentum": 0.5})  # a TOML key with a dot in quotes
+    assert OLD == {"local": {"momentum": 0.5, "lr_decay": 0.9}}  # it is not modified
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "decay"),
+    [
+        ("local.lr_decay=0.9", "local.schedule.decay=0.8", 0.8),
+        ("local.schedule.decay=0.9", "local.lr_decay=0.8", 0.8),
+        ("local.lr_decay=0.9", "local.lr_decay=0.8", 0.8),
+    ],
+)
+def test_of_both_names_the_later_setting_holds(below: str, above: str, decay: float) -> None:
+    experiment = Experiment.read(override(override({}, below), above))
+    assert experiment.local.schedule == Exponential(decay)
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        {"momentum": 0.5, "optimizer": {"momentum": 0.4}},
+        {"momentum": 0.5, "optimizer": SGD(nesterov=True)},
+    ],
+)
+def test_a_table_with_both_names_is_refused(local: dict[str, Any]) -> None:
+    message = r"local\.momentum is the earlier name of local\.optimizer\.momentum, which is given"
+    with pytest.raises(BadInput, match=message):
+        read(local=local)
+
+
+@pytest.mark.parametrize(
+    ("given", "clip"),
+    [
+        ({"algorithm": {"name": "fedgela", "clip": 5.0}}, 5.0),
+        ({"algorithm": {"name": "fedgela", "clip": 20.0}}, "auto"),  # the default was 20
+        ({"algorithm": {"name": "fedgela", "clip": "none"}}, "none"),
+        ({"algorithm": {"name": "feddyn", "clip": "none"}}, "auto"),
+        ({"algorithm": {"name": "fedgela", "clip": 5.0}, "local": {"clip": "auto"}}, 5.0),
+    ],
+)
+def test_clipping_moved_from_three_algorithms_to_the_plan(
+    given: dict[str, Any], clip: object
+) -> None:
+    name = given["algorithm"]["name"]
+    assert renamed(given) == {"algorithm": {"name": name}, "local": {"clip": clip}}
+    own = {"algorithm": {"name": "my_module:Mine", "clip": 5.0}}
+    assert renamed(own) == own
+    both = {"algorithm": {"name": "fedgela", "clip": 5.0}, "local": {"clip": 4.0}}
+    with pytest.raises(BadInput, match=r"algorithm\.clip is the earlier name of local\.clip"):
+        renamed(both)
+    assert override(both, "local.clip=3")["local"] == {"clip": 3}
+    assert renamed(override(both, "local.clip=3"))["local"] == {"clip": 3}
 
 
 def test_settings_of_an_algorithm_are_for_one_of_those_compared() -> None:
@@ -211,8 +369,11 @@ def test_settings_of_an_algorithm_are_for_one_of_those_compared() -> None:
 
 
 @dataclass(frozen=True)
-class Unfinished(Algorithm[Any, Any, Any]):
-    """Without its hooks."""
+class Unfinished(FedAvg, ABC):
+    """Without one of its own hooks."""
+
+    @abstractmethod
+    def penalty(self) -> float: ...
 
 
 def test_python_raises_the_errors_of_the_command_line() -> None:

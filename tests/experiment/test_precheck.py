@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -10,8 +11,18 @@ import pytest
 from fedadb.algorithms import ALGORITHMS
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
+from fedadb.core.optimizers import OPTIMIZERS, Optimizer
+from fedadb.core.server_optimizers import SERVER_OPTIMIZERS
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.precheck import PACKAGE, algorithms, declared, models, precheck
+from fedadb.experiment.precheck import (
+    PACKAGE,
+    algorithms,
+    declared,
+    models,
+    optimizers,
+    precheck,
+    server_optimizers,
+)
 from fedadb.models import MODELS
 
 
@@ -23,6 +34,8 @@ def fields(cls: Any) -> list[tuple[str, Any, Any]]:
 def test_registries_are_those_of_the_package() -> None:
     assert list(algorithms()) == list(ALGORITHMS)
     assert list(models()) == list(MODELS)
+    assert list(optimizers()) == list(OPTIMIZERS)
+    assert list(server_optimizers()) == list(SERVER_OPTIMIZERS)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -34,7 +47,20 @@ def test_declared_fields_are_those_of_the_class(name: str) -> None:
 
 
 def test_the_local_plan_is_declared_as_it_is() -> None:
-    assert fields(declared(PACKAGE / "core" / "data.py", "LocalPlan")) == fields(LocalPlan)
+    """But for its optimiser, which is checked by itself."""
+    found = fields(declared(PACKAGE / "core" / "data.py", "LocalPlan"))
+    assert ("optimizer", Any, None) in found
+    others = [field for field in fields(LocalPlan) if field[1] is not Optimizer]
+    assert [field for field in found if field[0] != "optimizer"] == others
+
+
+@pytest.mark.parametrize(
+    ("path", "real"),
+    [(optimizers()[name], cls) for name, cls in OPTIMIZERS.items()]
+    + [(server_optimizers()[name], cls) for name, cls in SERVER_OPTIMIZERS.items()],
+)
+def test_optimisers_are_declared_as_they_are(path: Path, real: type[Any]) -> None:
+    assert fields(declared(path, real.__name__)) == fields(real)
 
 
 WRONG: list[dict[str, Any]] = [
@@ -44,6 +70,24 @@ WRONG: list[dict[str, Any]] = [
     {"local": {"learning_rate": 1}},
     {"local": {"lr": "fast"}},
     {"local": 3},
+    {"local": {"momentum": 1}},
+    {"local": {"momentum": 0.5, "optimizer": {"momentum": 0.5}}},
+    {"local": {"lr_decay": 0}},
+    {"local": {"clip": 0}},
+    {"local": {"warmup": -1}},
+    {"local": {"optimizer": "adm"}},
+    {"local": {"optimizer": {"name": "adam", "beta1": 1}}},
+    {"local": {"optimizer": {"name": "adam", "beta3": 1}}},
+    {"local": {"optimizer": {"momentum": "much"}}},
+    {"local": {"schedule": "cos"}},
+    {"local": {"schedule": {"name": "cosine", "final": 2}}},
+    {"local": {"schedule": "step"}},
+    {"server": 3},
+    {"server": {"optimiser": "adam"}},
+    {"server": {"optimizer": "adm"}},
+    {"server": {"optimizer": {"name": "yogi", "beta1": 1}}},
+    {"server": {"optimizer": {"name": "sgd", "tau": 1}}},
+    {"server": {"optimizer": {"lr": 1}}},
     {"algorithm": "fedavgg"},
     {"algorithm": {"name": "fedavg", "mu": 1}},
     {"algorithm": {"name": "fedadb", "steps": 0}},
@@ -71,6 +115,14 @@ def test_the_message_is_that_of_the_full_check(given: dict[str, Any]) -> None:
 def test_right_settings_pass() -> None:
     for name in ALGORITHMS:
         precheck(Experiment(algorithm=name).table())
+    for name in OPTIMIZERS:
+        precheck(Experiment(local={"optimizer": name}).table())
+        precheck({"local": {"optimizer": name}})
+    for name in ("none", *SERVER_OPTIMIZERS):
+        precheck(Experiment(server={"optimizer": name}).table())
+        precheck({"server": {"optimizer": name}})
+    precheck({"local": {"schedule": "my_module:Mine", "optimizer": "my_module:Mine"}})
+    precheck({"server": {"optimizer": "my_module:Mine"}})
     precheck({"algorithm": "my_module:Mine", "model": {"name": "resnet18", "norm": "group"}})
     precheck({})
 

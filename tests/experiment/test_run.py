@@ -31,7 +31,7 @@ from fedadb.experiment import identity, simulation
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.toml_tables import load_toml
+from fedadb.experiment.toml_tables import assign, load_toml
 from fedadb.progress import Progress
 from fedadb.storage import files, tensorfile
 from fedadb.storage.records import append_record, read_records
@@ -537,8 +537,13 @@ def test_a_damaged_earlier_checkpoint_is_named(tmp_path: Path) -> None:
     assert len(fedadb.run(experiment, tmp_path / "run").rounds) == 4
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["algorithm", "model", "federation.partition", "local.optimizer", "local.schedule",
+     "server.optimizer"],
+)  # fmt: skip
 def test_a_foreign_directory_imports_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever can write a run's directory must not be able to run code by it."""
     out = tmp_path / "run"
@@ -547,9 +552,9 @@ def test_a_foreign_directory_imports_nothing(
         f"import pathlib; pathlib.Path({str(tmp_path / 'mark')!r}).touch()"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    table = SMALL.table() | {"algorithm": {"name": "hostile_module:Mine"}}
+    table = assign(SMALL.table(), key, {"name": "hostile_module:Mine"})
     (out / "experiment.toml").write_text(tomli_w.dumps(table))
-    with pytest.raises(BadInput, match=r"algorithm\.name is 'hostile_module:Mine' there"):
+    with pytest.raises(BadInput, match=rf"{key}\.name is 'hostile_module:Mine' there"):
         fedadb.run(SMALL, out)
     assert not (tmp_path / "mark").exists()
 

@@ -26,10 +26,27 @@ def test_settings_without_effect_are_how_the_work_is_spread_and_how_sites_are_tr
 def test_sites_must_share_what_changes_their_training() -> None:
     shared = having(shared=True)
     names = {key.partition(".")[0] for key in shared}
-    assert names == {"rounds", "seed", "model", "local", "algorithm", "engine", "deployment"}
+    assert names == {
+        "rounds",
+        "seed",
+        "model",
+        "local",
+        "algorithm",
+        "filter",
+        "engine",
+        "deployment",
+    }
     assert {key for key in shared if key.startswith("engine.")} == {"engine.precision"}
     assert {key for key in shared if key.startswith("deployment.")} == {"deployment.evaluate"}
     assert all(key in shared for key in SETTINGS if key.startswith(("local.", "algorithm.")))
+
+
+def test_the_servers_optimiser_is_its_own_and_changes_results() -> None:
+    adam = flatten(Experiment(server={"optimizer": "adam"}).table())
+    for key in ("server.optimizer.name", "server.optimizer.lr"):
+        assert key in adam
+        assert role(key) == Role(shared=False)
+    assert "server.optimizer.name" in affecting(SETTINGS, "results")
 
 
 def test_the_paper_varies_dataset_scenario_and_skew() -> None:

@@ -11,6 +11,8 @@ from fedadb.algorithms.feddecorr import FedDecorr
 from fedadb.cli.estimate import MeasuredCosts
 from fedadb.cli.reproduce import STUDIES, find_study
 from fedadb.core.errors import BadInput
+from fedadb.core.optimizers import SGD
+from fedadb.core.schedules import Exponential, Step
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.study import read_study, scaled, select
@@ -101,11 +103,30 @@ def test_with_fewer_rounds_the_learning_rate_falls_as_far() -> None:
     whole = Experiment.read({"dataset": "cifar10"})
     short = scaled(whole, 0.1)
     assert short.rounds == 100
-    assert short.local.lr_decay == pytest.approx(0.9044, abs=1e-4)
-    assert short.local.lr_decay**100 == pytest.approx(0.99**1000)
+    assert isinstance(short.local.schedule, Exponential)
+    assert short.local.schedule.decay == pytest.approx(0.9044, abs=1e-4)
+    assert short.local.schedule.decay**100 == pytest.approx(0.99**1000)
     assert scaled(whole, 1) is whole
     assert scaled(whole, 1e-9).rounds == 1
     assert math.isclose(read_study(STUDIES["beta"], [], 0.1).experiments[0].rounds, 100)
+
+
+def test_with_fewer_rounds_steps_and_warm_up_are_shorter() -> None:
+    local = {"schedule": {"name": "step", "every": 50}, "warmup": 20}
+    short = scaled(Experiment.read({"rounds": 200, "local": local}), 0.1)
+    assert (short.rounds, short.local.warmup) == (20, 2)
+    assert short.local.schedule == Step(every=5)
+
+
+def test_a_study_may_vary_a_setting_by_its_earlier_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[experiment.local]\nmomentum = 0.5\n[[grid]]\n"local.lr_decay" = [0.9, 0.8]\n')
+    found = [e.local for e in read_study(path).experiments]
+    assert [plan.schedule for plan in found] == [Exponential(0.9), Exponential(0.8)]
+    assert {plan.optimizer for plan in found} == {SGD(momentum=0.5)}
+    for name in ("local.lr_decay", "local.schedule.decay"):
+        with pytest.raises(BadInput, match=f"the study varies {name}; select with --only"):
+            read_study(path, [f"{name}=0.7"])
 
 
 def test_settings_hold_for_all_experiments_of_a_study() -> None:

@@ -39,9 +39,22 @@ def test_settings_that_look_alike_are_written_in_full(tmp_path: Path) -> None:
     make_run(tmp_path, [0.2], local={"lr_decay": 0.904382})
     make_run(tmp_path, [0.8], local={"lr_decay": 0.99**10}, seed=1)
     assert compare(tmp_path).settings == [
-        "digits, lr_decay=0.904382",
-        "digits, lr_decay=0.9043820750088044",
+        "digits, decay=0.904382",
+        "digits, decay=0.9043820750088044",
     ]
+
+
+def test_optimisers_are_named_with_whose_they_are(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.2])
+    make_run(tmp_path, [0.3], local={"optimizer": "adam"})
+    make_run(tmp_path, [0.4], server={"optimizer": {"name": "adam", "lr": 0.1}})
+    make_run(tmp_path, [0.5], server={"optimizer": {"name": "adam", "lr": 0.2}})
+    assert set(compare(tmp_path).settings) == {
+        "digits, optimizer=adam",
+        "digits, optimizer=sgd, server optimizer=none",
+        "digits, optimizer=sgd, server optimizer=adam, server lr=0.1",
+        "digits, optimizer=sgd, server optimizer=adam, server lr=0.2",
+    }
 
 
 def test_variants_of_a_method_have_rows_of_their_own(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Reading run directories, and the errors for those that are damaged or empty."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from fedadb.core.errors import BadInput, Fault
+from fedadb.report import paper
 from fedadb.report.comparison import arrange
 from fedadb.report.page_data import page_data
 from fedadb.report.recorded_runs import collect_runs, find_runs, read_recorded_run
@@ -103,6 +106,23 @@ def test_two_versions_of_ones_own_code_are_two_experiments(tmp_path: Path) -> No
         (run / "environment.json").write_text(json.dumps({"own_code": code}))
     comparison = arrange(collect_runs([tmp_path]).runs)
     assert comparison.methods == ["FedOwn, code=01234567", "FedOwn, code=abcdefgh"]
+
+
+def test_a_run_of_an_earlier_version_has_todays_names(tmp_path: Path) -> None:
+    new = make_run(tmp_path, [0.5], dataset="organamnist", rounds=300)
+    table = tomllib.loads((new / "experiment.toml").read_text())
+    del table["server"]
+    for key in ("optimizer", "schedule", "warmup", "clip"):
+        del table["local"][key]
+    table["local"] |= {"momentum": 0.9, "lr_decay": 0.99}
+    (new / "experiment.toml").write_text(tomli_w.dumps(table))
+    run = read_recorded_run(new)
+    assert run.settings["local.schedule.decay"] == 0.99
+    assert run.settings["local.optimizer.momentum"] == 0.9
+    assert paper.changed_settings(run) == {}
+    table["local"]["lr_decay"] = 0.9
+    (new / "experiment.toml").write_text(tomli_w.dumps(table))
+    assert paper.changed_settings(read_recorded_run(new)) == {"local.schedule.decay": 0.9}
 
 
 def test_rounds_are_plain_json(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le
 from torch import Generator, Tensor
 
+from fedadb.core.optimizers import SGD, Optimizer
+from fedadb.core.schedules import Exponential, Schedule
 from fedadb.core.stream import Stream
 from fedadb.core.transform import AsIs, Transform
 
@@ -105,27 +107,32 @@ class Shard:
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """How a client trains in one round: epochs of mini-batch SGD.
+    """How a client trains in one round: epochs of mini-batches, and the step for each.
 
     ```python
-    plan = fedadb.LocalPlan(epochs=1, batch_size=32, lr=0.05)
+    plan = fedadb.LocalPlan(epochs=1, batch_size=32, lr=0.05, optimizer=fedadb.SGD(momentum=0.5))
+    plan.lr_at(t=3, total=10)  # 0.05 · 0.99²
     ```
     """
 
     epochs: Annotated[int, Ge(1)] = 5
     batch_size: Annotated[int, Ge(1), Le(1_000_000)] = 128
-    lr: Annotated[float, Gt(0)] = 0.01  # of the first round
-    lr_decay: Annotated[float, Gt(0), Le(1)] = 0.99  # factor per round
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    lr: Annotated[float, Gt(0)] = 0.01  # the schedule and the warm-up multiply it
     weight_decay: Annotated[float, Ge(0)] = 1e-5
+    optimizer: Optimizer = SGD()
+    schedule: Schedule = Exponential()
+    warmup: Annotated[int, Ge(0)] = 0  # rounds in which the learning rate rises linearly to its own
+    # largest norm of a gradient; auto: what the algorithm's authors use; None: any
+    clip: Annotated[float, Gt(0)] | Literal["auto"] | None = "auto"
 
-    def lr_factor(self, t: int) -> float:
-        """The learning rate of round t = 1, 2, … divided by that of round 1."""
-        return self.lr_decay ** (t - 1)
+    def lr_factor(self, t: int, total: int) -> float:
+        """The learning rate of round t = 1, 2, …, total divided by `lr`."""
+        factor = self.schedule.factor(t, total)
+        return factor if t >= self.warmup else factor * t / self.warmup
 
-    def lr_at(self, t: int) -> float:
-        """The learning rate of round t = 1, 2, …"""
-        return self.lr * self.lr_factor(t)
+    def lr_at(self, t: int, total: int) -> float:
+        """The learning rate of round t = 1, 2, …, total."""
+        return self.lr * self.lr_factor(t, total)
 
     def sizes(self, rows: int) -> list[int]:
         """The size of each batch of a round, for a client with that many rows."""

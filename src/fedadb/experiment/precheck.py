@@ -1,8 +1,8 @@
 """Checks settings without importing torch, so that a mistake is answered at once.
 
-Algorithms and models need torch, but their fields do not. So the fields are read from the source:
-the annotated assignments of a class, executed by themselves, make a dataclass with the same types,
-bounds and defaults. What cannot be checked in this way is left to the full check.
+Algorithms, models and optimisers need torch, but their fields do not. So the fields are read from
+the source: the annotated assignments of a class, executed by themselves, make a dataclass with the
+same types, bounds and defaults. What cannot be checked in this way is left to the full check.
 """
 
 import ast
@@ -16,34 +16,67 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ValidationError
 
 from fedadb.core.errors import BadInput
+from fedadb.core.schedules import SCHEDULES, Exponential, Schedule
 from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
 from fedadb.experiment.settings import Settings
 
 PACKAGE = Path(__file__).parent.parent
-NAMESPACE = {"Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt}
+NAMESPACE = {
+    "Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt,
+    # of the local plan; its optimiser is checked by itself
+    "Optimizer": Any, "SGD": lambda: None, "Schedule": Schedule, "Exponential": Exponential,
+}  # fmt: skip
+
+
+NEED_TORCH = ("model", "local", "algorithm", "filter")  # settings that are no fields of Settings
 
 
 def precheck(given: Mapping[str, Any]) -> None:
     """Raise BadInput if the table of an experiment has a mistake that is found without torch."""
     table = complete(given)
-    own = {key: table.pop(key) for key in ("model", "local", "algorithm") if key in table}
+    own = {key: table.pop(key) for key in NEED_TORCH if key in table}
     for key in table:
         if key not in Settings.model_fields:
-            known = [*Settings.model_fields, "model", "local", "algorithm"]
+            known = [*Settings.model_fields, *NEED_TORCH]
             raise BadInput(f"{key} is not a setting; {validation.suggest(key, known)}")
     try:
         Settings(**table)
     except ValidationError as error:
         raise BadInput(validation.explain(error, "", Settings)) from error
-    if "local" in own and (plan := declared(PACKAGE / "core" / "data.py", "LocalPlan")):
-        validation.to_dataclass(plan, own["local"], "local")
-    for key, registry in (("algorithm", algorithms()), ("model", models())):
-        if key in own and isinstance(own[key], (str, dict)):
-            _check_named(key, own[key], registry)
+    if "local" in own:
+        _check_local(own["local"])
+    if isinstance(table.get("server"), dict) and isinstance(table["server"].get("optimizer"), dict):
+        given, registry = table["server"]["optimizer"], server_optimizers()
+        if not validation.is_none(given, "server.optimizer", registry):
+            _check_named("server.optimizer", given, registry)
+    filters = own.get("filter", [])
+    named = [
+        ("algorithm", own.get("algorithm"), algorithms()),
+        ("model", own.get("model"), models()),
+    ]
+    if isinstance(filters, list):
+        named += [(f"filter.{i}", one, registered("filters")) for i, one in enumerate(filters)]
+    for key, value, registry in named:
+        if isinstance(value, (str, dict)):
+            _check_named(key, value, registry)
 
 
-def _check_named(key: str, given: str | dict[str, Any], registry: Mapping[str, Path]) -> None:
+def _check_local(given: Any) -> None:
+    if isinstance(given, dict):
+        given = dict(given)
+        if isinstance(given.get("optimizer"), dict):
+            _check_named("local.optimizer", given["optimizer"], optimizers())
+        schedule = given.get("schedule")
+        if isinstance(schedule, dict) and ":" not in str(schedule.get("name")):
+            given["schedule"] = validation.to_named(SCHEDULES, schedule, "local.schedule")
+        else:
+            given.pop("schedule", None)
+    if plan := declared(PACKAGE / "core" / "data.py", "LocalPlan"):
+        validation.to_dataclass(plan, given, "local")
+
+
+def _check_named(key: str, given: str | Mapping[str, Any], registry: Mapping[str, Path]) -> None:
     table = {"name": given} if isinstance(given, str) else dict(given)
     name = table.pop("name", None)
     if not isinstance(name, str) or ":" in name:
@@ -66,7 +99,12 @@ def algorithms() -> dict[str, Path]:
 
 def models() -> dict[str, Path]:
     """The file of each registered model."""
-    folder = PACKAGE / "models"
+    return registered("models")
+
+
+def registered(package: str) -> dict[str, Path]:
+    """The file of each class in the registry of the package, by its registered name."""
+    folder = PACKAGE / package
     tree = _parsed(folder / "__init__.py")
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     files = {
@@ -74,18 +112,39 @@ def models() -> dict[str, Path]:
         for node in imports
         for alias in node.names
     }
-    registered = next(node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    registry = next(node for node in ast.walk(tree) if isinstance(node, ast.Dict))
     return {
         str(key.value): files[value.id]
-        for key, value in zip(registered.keys, registered.values, strict=True)
+        for key, value in zip(registry.keys, registry.values, strict=True)
         if isinstance(key, ast.Constant) and isinstance(value, ast.Name)
     }
 
 
+def optimizers() -> dict[str, Path]:
+    """The file of each registered local optimiser."""
+    return _registered_in(PACKAGE / "core" / "optimizers.py")
+
+
+def server_optimizers() -> dict[str, Path]:
+    """The file of each registered server optimiser."""
+    return _registered_in(PACKAGE / "core" / "server_optimizers.py")
+
+
+def _registered_in(path: Path) -> dict[str, Path]:
+    """The names in the registry at the end of the file."""
+    *_, registry = (node for node in _parsed(path).body if isinstance(node, ast.AnnAssign))
+    assert isinstance(registry.value, ast.Dict)
+    return {str(key.value): path for key in registry.value.keys if isinstance(key, ast.Constant)}
+
+
 def _class_of(name: str, path: Path) -> str:
-    """The class in the file whose name, in lower case, is the registered one."""
+    """The class in the file whose name, in lower case, is the registered one without underscores.
+
+    The name of a server optimiser's class begins with Server.
+    """
     classes = [node.name for node in _parsed(path).body if isinstance(node, ast.ClassDef)]
-    return next((cls for cls in classes if cls.lower() == name), "")
+    plain = name.replace("_", "")
+    return next((cls for cls in classes if cls.lower().removeprefix("server") == plain), "")
 
 
 @cache

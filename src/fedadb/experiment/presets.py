@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedadb.experiment.toml_tables import merge
+from fedadb.experiment.toml_tables import merge, renamed
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
@@ -20,6 +20,8 @@ DATASET = "digits"  # if an experiment names none
 NAMES: dict[str, Any] = {
     "model": {"name": "lenet"},
     "federation": {"partition": {"name": "dirichlet"}},
+    "local": {"optimizer": {"name": "sgd"}, "schedule": {"name": "exponential"}},
+    "server": {"optimizer": {"name": "none"}},
     "algorithm": {"name": "fedadb"},
 }
 
@@ -53,7 +55,7 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     """The given table, completed by the defaults of its dataset, then by the general ones."""
     dataset, _, _ = str(given.get("dataset", DATASET)).partition(":")
     preset = PRESETS.get(dataset, {})
-    return merge(merge(NAMES, preset), given)
+    return merge(merge(NAMES, preset), renamed(given))
 
 
 def scenario(settings: Mapping[str, Any]) -> str | None:

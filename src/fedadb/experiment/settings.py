@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, field_validator
@@ -17,6 +18,11 @@ from fedadb.partition import PARTITIONS, Partition
 from fedadb.partition.dirichlet import Dirichlet
 from fedadb.roles import Role
 
+if TYPE_CHECKING:
+    from fedadb.core.server_optimizers import ServerOptimizer
+else:
+    ServerOptimizer = Any  # it needs torch; `Experiment` checks it
+
 SERVER = Role(shared=False)  # used by the server alone
 PAPER_VARIES = Role(shared=False, fixed_by_paper=False)  # one of the settings that the paper varies
 RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
@@ -24,6 +30,17 @@ RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
 # values; in a real federation, some of these settings decide which replies are used.
 NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
 AGREED = Role(affects="nothing", fixed_by_paper=False)  # a site allows it, or refuses to take part
+
+# The tables that may name a class of the user's own.
+OWN_PARTS = (
+    "model",
+    "algorithm",
+    "federation.partition",
+    "local.optimizer",
+    "local.schedule",
+    "server.optimizer",
+)
+OWN_FILTER = re.compile(r"filter\.\d+\.name")
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,19 @@ class Federation:
     def sampled(self) -> int:
         """The number of clients in a round."""
         return int(self.clients * self.participation + 1e-9)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server does with the weights that the algorithm proposes.
+
+    ```python
+    fedadb.Server(optimizer=fedadb.ServerAdam(lr=0.003))
+    ```
+    """
+
+    # steps towards the proposed weights; None: they are the next weights
+    optimizer: Annotated[ServerOptimizer | None, SERVER] = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +119,6 @@ class Deployment:
     retries: Annotated[int, Ge(0), NO_EFFECT] = 2  # of a round with fewer replies
     # seconds that a round waits for a site that disconnected while it trained
     reconnect: Annotated[float, Ge(0), NO_EFFECT] = 60.0
-    # largest accepted ‖w_k − w‖; None: any
-    norm_bound: Annotated[Annotated[float, Gt(0)] | None, NO_EFFECT] = None
     # largest accepted ‖w_k − w‖, in medians of the round's replies; None: any
     median_bound: Annotated[Annotated[float, Gt(1)] | None, NO_EFFECT] = 10.0
     # largest share of all rows that one of three or more sites counts for; 1: any
@@ -118,6 +146,7 @@ class Settings(BaseModel):
         "auto"
     )
     federation: Federation = Federation()
+    server: Server = Server()
     engine: Engine = Engine()
     deployment: Deployment = Deployment()
 
@@ -161,9 +190,19 @@ class Settings(BaseModel):
             )
         return engine
 
+    @field_validator("server", mode="before")
+    @classmethod
+    def _server(cls, given: Any) -> Server:
+        return validation.to_dataclass(Server, given, "server")
+
     @field_validator("deployment", mode="before")
     @classmethod
     def _deployment(cls, given: Any) -> Deployment:
+        if isinstance(given, dict) and "norm_bound" in given:
+            raise BadInput(
+                "deployment.norm_bound is now a filter: [[filter]] with name = 'norm_bound' and "
+                f"norm = {given['norm_bound']}"
+            )
         return validation.to_dataclass(Deployment, given, "deployment")
 
     def keeps_broadcast(self, t: int) -> bool:
@@ -171,6 +210,12 @@ class Settings(BaseModel):
         if self.keep_broadcasts == "auto":
             return t in {1, max(1, self.rounds // 20), max(1, self.rounds // 2), self.rounds}
         return t in self.keep_broadcasts
+
+
+def own_parts(settings: Mapping[str, Any]) -> list[str]:
+    """The parts of flat settings that may name a class of the user's own."""
+    filters = [key.removesuffix(".name") for key in settings if OWN_FILTER.fullmatch(key)]
+    return [*OWN_PARTS, *filters]
 
 
 def role(key: str) -> Role:

@@ -13,18 +13,26 @@ A grid's own values of a setting replace those of [vary].
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedadb.core.errors import BadInput
+from fedadb.core.schedules import shortened
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.presets import scenario
-from fedadb.experiment.toml_tables import NAMED, flatten, load_toml, merge, nested, override
+from fedadb.experiment.toml_tables import (
+    NAMED,
+    RENAMED,
+    assign,
+    flatten,
+    load_toml,
+    merge,
+    override,
+)
 from fedadb.experiment.validation import suggest
 
 KEYS: dict[str, tuple[type, str]] = {  # the type of each key of a study, and its name in errors
@@ -68,12 +76,12 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
         axes = {**grid, **vary, **grid}  # in the order of the first two, with the grid's values
         for setting in settings:
             name = setting.partition("=")[0].strip()
-            if name in axes:
+            if RENAMED.get(name, name) in {RENAMED.get(axis, axis) for axis in axes}:
                 raise BadInput(f"--set {setting}: the study varies {name}; select with --only")
         for chosen in combinations(axes, str(path)):
             given = table.get("experiment", {})
             for key, value in chosen.items():
-                given = merge(given, nested(key, value))
+                given = assign(given, key, value)
             for setting in settings:
                 given = override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
@@ -99,12 +107,15 @@ def scaled(e: Experiment, scale: float) -> Experiment:
     """The experiment with a share of its rounds, in which the learning rate falls as far as in all.
 
     Some algorithms, such as FedADB, have schedules in t/T; the learning rate is rescaled likewise.
+    A schedule of one's own has to follow the number of rounds by itself.
     """
     if scale == 1:
         return e
     rounds = max(1, round(scale * e.rounds))
-    decay = math.pow(e.local.lr_decay, e.rounds / rounds)
-    return Experiment.read(merge(e.table(), {"rounds": rounds, "local": {"lr_decay": decay}}))
+    times = e.rounds / rounds
+    schedule = shortened(e.local.schedule, times)
+    local = replace(e.local, schedule=schedule, warmup=round(e.local.warmup / times))
+    return Experiment.read({**e.table(), "rounds": rounds, "local": local})
 
 
 def setting_of(experiment: Experiment, key: str) -> Any:

@@ -8,7 +8,16 @@ from typing import Any
 from fedadb.core.errors import BadInput
 
 # Tables that may be abbreviated to their name: `model = "lenet"`.
-NAMED = ("model", "partition", "algorithm")
+NAMED = ("model", "partition", "algorithm", "optimizer", "schedule")
+
+# Settings that had another name in earlier versions: files and commands with it still work.
+RENAMED = {
+    "local.momentum": "local.optimizer.momentum",
+    "local.lr_decay": "local.schedule.decay",
+    "algorithm.clip": "local.clip",
+}
+# The algorithms that had a setting `clip` of their own, and its default, which is now "auto".
+CLIPPING = {"feddyn": "none", "fedgela": 20.0, "fedacg": "none"}
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
@@ -41,7 +50,7 @@ def override(given: dict[str, Any], assignment: str) -> dict[str, Any]:
     except ValueError:  # not TOML, or a number of thousands of digits
         number = _to_float(text)
         value = text.strip() if number is None else number  # a word needs no quotes here
-    return merge(given, nested(key.strip(), value))
+    return assign(given, key.strip(), value)
 
 
 def _to_float(text: str) -> float | None:
@@ -71,10 +80,59 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def assign(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The table with one setting, by its dotted name, set over what the table has."""
+    # A setting that left the algorithm's table stays in it, since it may be for one of several
+    # algorithms; `renamed` moves it when the algorithm is known.
+    if not key.startswith("algorithm."):
+        key = RENAMED.get(key, key)
+    for old in _earlier_names(table):
+        if RENAMED[old] == key:
+            table = _without(table, old)
+    return merge(table, nested(key, value))
+
+
+def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with today's names; BadInput if it has a setting under both names."""
+    for old in _earlier_names(table):
+        new, value = RENAMED[old], _find(table, old)
+        holder = _find(table, new.rpartition(".")[0])
+        given_as_object = holder is not None and not isinstance(holder, (str, Mapping))
+        if given_as_object or _find(table, new) not in (None, "auto"):
+            raise BadInput(f"{old} is the earlier name of {new}, which is given too; give that one")
+        if old == "algorithm.clip" and value == CLIPPING[_find(table, "algorithm.name")]:
+            value = "auto"
+        table = merge(_without(table, old), nested(new, value))
+    return dict(table)
+
+
+def _earlier_names(table: Mapping[str, Any]) -> list[str]:
+    """The settings that the table has under an earlier name."""
+    clips = _find(table, "algorithm.name") in list(CLIPPING)
+    found = [old for old in RENAMED if _find(table, old) is not None]
+    return [old for old in found if clips or old != "algorithm.clip"]
+
+
+def _find(table: Any, key: str) -> Any:
+    """The value of a dotted name; None if the table has none."""
+    for name in key.split("."):
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table
+
+
+def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    if rest:
+        return {**table, first: _without(table[first], rest)}
+    return {name: value for name, value in table.items() if name != first}
+
+
 def flatten(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """{a: {b: v}} as {"a.b": v}."""
+    """{a: {b: v}} as {"a.b": v}; the tables of a list have their positions as names."""
     leaves: dict[str, Any] = {}
     for key, value in table.items():
+        if isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+            value = {str(i): v for i, v in enumerate(value)}
         if isinstance(value, Mapping):
             leaves |= flatten(value, f"{path}{key}.")
         else:

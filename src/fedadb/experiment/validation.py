@@ -47,8 +47,10 @@ def to_dataclass(cls: type[T], given: Any, path: str) -> T:
         raise BadInput(explain(error, path, checker)) from error
     try:
         return cls(**{name: getattr(checked, name) for name in checker.model_fields})
-    except TypeError as error:  # the user's own class lacks a hook
+    except TypeError as error:  # the user's own class is abstract
         raise BadInput(f"{path}: {error}") from error
+    except BadInput as error:  # two fields contradict each other; the message begins with one
+        raise BadInput(f"{path}.{error}") from error
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -71,6 +73,25 @@ def to_named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
     if not isinstance(name, str) or name not in registry:
         raise BadInput(f"{path} = {name!r}: is not known; {suggest(name, registry)}")
     return to_dataclass(registry[name], table, path)
+
+
+def to_named_or_none(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
+    """As `to_named`, but None for None and for "none"."""
+    if given is None or is_none(given, path, registry):
+        return None
+    return to_named(registry, given, path)
+
+
+def is_none(given: Any, path: str, registry: Collection[str]) -> bool:
+    """Whether a named table is "none"; BadInput if it has settings nevertheless."""
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or table.get("name") != "none":
+        return False
+    for key, value in table.items():
+        if key != "name":
+            known = ", ".join(registry)
+            raise BadInput(f"{path}.{key} = {value!r}: {path} is none; name one of {known}")
+    return True
 
 
 def to_table(value: Any) -> dict[str, Any]:
@@ -104,17 +125,24 @@ def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BadInput):
         return str(cause)
-    # For a union, pydantic also names the member it tried, such as `tuple[int, ...]`.
-    parts = [str(part) for part in (path, *first["loc"]) if "[" not in str(part)]
-    key = ".".join(part for part in parts if part)
+    key = _key(path, first["loc"])
     if first["type"] == "extra_forbidden":
         return f"{key} is not a setting; {suggest(first['loc'][-1], model.model_fields)}"
     if first["type"] == "missing":
         return f"{key} is missing"
-    message = first["msg"].replace("Input should be", "must be")
+    same = [e["msg"] for e in error.errors() if _key(path, e["loc"]) == key]  # a union's members
+    message = " or ".join([same[0], *(m.removeprefix("Input should be ") for m in same[1:])])
+    message = message.replace("Input should be", "must be")
     for jargon, plain in PLAIN.items():
         message = message.replace(jargon, plain)
     return f"{key} = {first['input']!r}: {message}"
+
+
+def _key(path: str, loc: tuple[int | str, ...]) -> str:
+    """The dotted name of what pydantic complains about."""
+    # For a union, pydantic also names the member it tried: `tuple[int, ...]`, `constrained-int`.
+    parts = [part for part in map(str, (path, *loc)) if part and "[" not in part]
+    return ".".join(part for part in parts if not part.startswith("constrained-"))
 
 
 def _checker(cls: type[Any]) -> type[BaseModel]:

@@ -16,6 +16,7 @@ from fedadb.core.model import Domain, assemble
 from fedadb.core.stream import Stream
 from fedadb.experiment import validation
 from fedadb.experiment.stored import StoredRun
+from fedadb.experiment.toml_tables import renamed
 from fedadb.models import MODELS
 
 SUFFIXES = (".safetensors", ".onnx")  # of the formats that `fedadb export` writes
@@ -87,7 +88,7 @@ def trained_classifier(run: StoredRun, card: ModelCard) -> ImageClassifier:
 
 def untrained_classifier(table: dict[str, Any], card: ModelCard) -> ImageClassifier:
     """The classifier that an experiment's table describes; its weights are still to be loaded."""
-    rng = Stream(0)
+    table, rng = renamed(table), Stream(0)
     with rng.at("body").seeded():
         body = validation.to_named(MODELS, table["model"], "model").body(card.shape)
     heads = validation.to_named(ALGORITHMS, table["algorithm"], "algorithm").heads

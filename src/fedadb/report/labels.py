@@ -63,15 +63,21 @@ def method_colours(methods: Sequence[str]) -> dict[str, str]:
 
 
 def short_setting(key: str, value: Any) -> str:
-    """A setting as `α=0.1` or `epochs=5`."""
+    """A setting as `α=0.1`, `epochs=5` or `server lr=0.1`."""
     if key == "scenario":
         return str(value)
-    name = key.rpartition(".")[2]
-    return f"{SYMBOLS.get(name, name)}={f'{value:g}' if isinstance(value, float) else value}"
+    return f"{_short_name(key)}={f'{value:g}' if isinstance(value, float) else value}"
 
 
 def _exact_setting(key: str, value: Any) -> str:
-    return f"{key.rpartition('.')[2]}={value!r}"
+    return f"{_short_name(key)}={value!r}"
+
+
+def _short_name(key: str) -> str:
+    """The last part of a dotted name; of `model.name`, the table's name."""
+    name = key.removesuffix(".name").rpartition(".")[2]
+    who = "server " if key.startswith("server.") else ""  # clients have an optimiser too
+    return who + SYMBOLS.get(name, name)
 
 
 def with_scenario(settings: FlatSettings) -> FlatSettings:

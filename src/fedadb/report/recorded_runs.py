@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.experiment.settings import affecting
-from fedadb.experiment.toml_tables import flatten
+from fedadb.experiment.settings import affecting, own_parts
+from fedadb.experiment.toml_tables import flatten, renamed
 from fedadb.storage.files import read_json
 from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
 from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, ROUNDS
@@ -100,7 +100,7 @@ class RecordedRun:
         digests = self.environment.get("own_code", {})
         code = {
             f"{part}.code": digests[name][:8]
-            for part in ("model", "algorithm", "federation.partition")
+            for part in own_parts(self.settings)
             if (name := self.settings.get(f"{part}.name")) in digests
         }
         return self.settings | code
@@ -143,7 +143,7 @@ def read_recorded_run(directory: Path) -> RecordedRun:
     """Read one run; files that are damaged or of another version raise Fault."""
     path = directory / EXPERIMENT
     try:
-        experiment = tomllib.loads(path.read_text(encoding="utf-8"))
+        experiment = renamed(tomllib.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
         raise Fault(f"{path} is damaged: {error}") from error
     settings = flatten(experiment)

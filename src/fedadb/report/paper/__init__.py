@@ -40,6 +40,7 @@ def settings_for(dataset: str, algorithm: str) -> dict[str, Any]:
             **{key: paper[key][dataset] for key in ("rounds", "model") if dataset in paper[key]},
             "federation": {**paper["federation"], "partition": partition},
             "local": paper["local"],
+            "server": paper["server"],
             "algorithm": {"name": algorithm, **general},
             "engine": paper["engine"],
         }
@@ -62,9 +63,9 @@ def changed_settings(run: RecordedRun) -> dict[str, Any] | None:
     if not known or scenario(run.settings) is None:
         return None
     expected = settings_for(dataset, run.algorithm)
-    keys = [key for key in (expected | run.settings) if role(key).fixed_by_paper]
-    actual = {key: run.settings.get(key) for key in keys}
-    return {key: value for key, value in actual.items() if value != expected.get(key)}
+    # A setting that the run lacks did not exist when it was recorded.
+    fixed = {key: value for key, value in run.settings.items() if role(key).fixed_by_paper}
+    return {key: value for key, value in fixed.items() if value != expected.get(key)}
 
 
 def published(run: RecordedRun) -> Score | None:
