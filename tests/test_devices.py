@@ -5,6 +5,7 @@ that was left on the CPU raises, so these tests find on a machine without a GPU 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from torch.fx.experimental import _config
 from torch.utils._pytree import tree_map
 
 from fedadb.algorithms import ALGORITHMS
-from fedadb.core.algorithm import Algorithm, Context, Reply, Round
+from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan
 from fedadb.core.model import Model
 from fedadb.core.packing import pack
+from fedadb.core.replies import Reply
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.engine.evaluate import TestSet
@@ -50,7 +52,7 @@ def to_meta(tree: Any) -> Any:
     return tree_map(lambda leaf: leaf.to(META) if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def meta_model(algorithm: Algorithm[Any, Any, Any]) -> Model:
+def meta_model(algorithm: Algorithm[Any, Any, Any, Any]) -> Model:
     f = model(algorithm)
     f.module.to(META)
     return f
@@ -68,19 +70,27 @@ def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
     data, round = shards()[0], Round(2, 5, CLIENTS, 60)
     # Batches are drawn on the CPU, where their random numbers are; then everything moves.
     on_cpu = algorithm.broadcast(algorithm.init(cpu.weights()), cpu, Stream(0))
-    batch = next(iter(algorithm.batches(cpu, on_cpu, data, LocalPlan(1, 8), Stream(0))))
+    plan, steps = LocalPlan(1, 8), torch.tensor(2)
+    memory = algorithm.memory(on_cpu.w)
+    here: Context[Any, Any] = Context(on_cpu, memory, data.counts, round, plan, steps)
+    batch = next(iter(algorithm.batches(cpu, data, here, Stream(0))))
     s = algorithm.init(f.weights())
     sent = algorithm.broadcast(s, f, Stream(0))
     require_meta(sent)
     memory = algorithm.memory(sent.w)
-    ctx: Context[Any, Any] = Context(sent, memory, to_meta(data.counts), round)
+    ctx: Context[Any, Any] = Context(sent, memory, to_meta(data.counts), round, plan, steps)
+    assert algorithm.start(ctx).flat.is_meta
     w = 1.1 * sent.w
     with torch.no_grad():
         algorithm.measure(f, to_meta(batch), ctx)
     assert algorithm.loss(f, w, to_meta(batch), ctx).is_meta
     assert algorithm.gradient(f, w, to_meta(batch), ctx).flat.is_meta
-    require_meta(algorithm.remember(w, ctx))
-    replies = [Reply(w, torch.tensor(14)), Reply(2 * w, torch.tensor(9))]
+    there = replace(data, examples=data.examples.to(META), rows=data.rows.to(META))
+    uploads = [algorithm.upload(f, v, there, ctx) for v in (w, 2 * w)]
+    for upload in uploads:
+        require_meta(upload)
+    require_meta(algorithm.remember(w, uploads[0], ctx))
+    replies = [Reply(upload, torch.tensor(n)) for upload, n in zip(uploads, (14, 9), strict=True)]
     after = algorithm.aggregate(s, replies, round)
     require_meta(after)
     assert algorithm.deployed(after).flat.is_meta

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from fedadb.algorithms import ALGORITHMS
 from fedadb.analysis import ANALYSES
 from fedadb.cli import app
 from fedadb.cli.reproduce import STUDIES
+from fedadb.core.optimizers import OPTIMIZERS
+from fedadb.core.schedules import SCHEDULES
+from fedadb.core.server_optimizers import SERVER_OPTIMIZERS
 from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
@@ -196,6 +200,7 @@ def default_settings() -> dict[str, Any]:
         if isinstance(value, dict) and "name" not in value:
             inner = validation.to_table(defaults[key].default)
             inner |= {"partition": "dirichlet"} if key == "federation" else {}
+            inner |= {"optimizer": "sgd", "schedule": "exponential"} if key == "local" else {}
             settings |= {f"{key}.{name}": inner.get(name) for name in value}
         elif isinstance(value, dict):
             settings[key] = value["name"]
@@ -226,10 +231,39 @@ def test_the_quick_start_lists_the_named_values() -> None:
         ("model", MODELS),
         ("dataset", [f"{kind}:PATH" for kind in OWN]),
         ("federation.partition", PARTITIONS),
+        ("local.optimizer", OPTIMIZERS),
+        ("local.schedule", SCHEDULES),
+        ("server.optimizer", SERVER_OPTIMIZERS),
         ("federation.scenario", SCENARIOS),
     ):
         for name in names:
             assert f"`{name}`" in documented[key][0] or f'"{name}"' in documented[key][0], name
+
+
+def test_the_quick_start_states_the_settings_of_optimisers_and_schedules() -> None:
+    documented = table("quickstart.md", "name")
+    registries: dict[str, Mapping[str, type[Any]]] = {
+        "local.optimizer": OPTIMIZERS,
+        "local.schedule": SCHEDULES,
+        "server.optimizer": SERVER_OPTIMIZERS,
+    }
+    expected = {
+        f'{key} = "{name}"': {
+            field.name: field.default
+            for field in dataclasses.fields(cls)
+            if field.default is not dataclasses.MISSING
+        }
+        for key, registry in registries.items()
+        for name, cls in registry.items()
+    }
+    assert documented.keys() == expected.keys()
+    stated = {
+        name: tomllib.loads("\n".join(re.findall(r"`(\w+ = [^`]+)`", cells[0])))
+        for name, cells in documented.items()
+    }
+    assert documented['server.optimizer = "yogi"'] == ["as `adam`"]
+    stated['server.optimizer = "yogi"'] = stated['server.optimizer = "adam"']
+    assert stated == expected
 
 
 def test_the_quick_start_has_every_dataset_with_defaults_of_its_own() -> None:

@@ -1,7 +1,9 @@
 import torch
 
 from fedadb.algorithms.fedacg import FedACG
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
+from fedadb.core.replies import Reply
+from fedadb.core.vector import Weights
 from tests.algorithms.scalar import close, reply, vector
 
 
@@ -14,7 +16,7 @@ def test_three_rounds_by_hand() -> None:
         u = algorithm.broadcast(s, None, None).w  # type: ignore[arg-type]
         close(u.flat, ahead)
         before = s.w
-        replies = [Reply((u + vector(a)) / 2, torch.tensor(5)) for a in (2, 4)]
+        replies = [Reply(Weights((u + vector(a)) / 2), torch.tensor(5)) for a in (2, 4)]
         s = algorithm.aggregate(s, replies, Round(t, 3, 2, 40))
         close(s.w.flat, w)
         close(s.m.flat, m)
@@ -24,7 +26,8 @@ def test_three_rounds_by_hand() -> None:
 def test_momentum_carries_on_when_nobody_moves() -> None:
     algorithm = FedACG(lam=0.5)
     s = algorithm.init(vector(1))._replace(m=vector(2))
-    after = algorithm.aggregate(s, [Reply(algorithm.ahead(s), torch.tensor(1))], Round(1, 9, 2, 40))
+    replies = [Reply(Weights(algorithm.ahead(s)), torch.tensor(1))]
+    after = algorithm.aggregate(s, replies, Round(1, 9, 2, 40))
     close(after.m.flat, 1)
     close(after.w.flat, 2)
 

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 
 from fedadb.algorithms.fedadb import Anchors, DualBatch, FedADB, FedADBBroadcast, missing_rate
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Reply, Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Classifier, Domain, Model, assemble
+from fedadb.core.optimizers import SGD
 from fedadb.core.packing import pack, unpack
+from fedadb.core.replies import Reply
+from fedadb.core.schedules import Constant
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.core.vector import Vector, gradient
+from fedadb.core.vector import Vector, Weights, gradient
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
 from fedadb.models.lenet import LeNet
@@ -47,14 +50,18 @@ def trained(f: Model) -> Vector:
     """Weights that tell the four classes apart."""
     learner = Learner(FedAvg(), f, LocalPlan(30, 8, lr=0.1))
     return learner.train(
-        toy_shard(48, CLASSES), Weights(f.weights()), (), Round(1, 1, 1, 40), Stream(0)
+        toy_shard(48, CLASSES), Weights(f.weights()), None, Round(1, 1, 1, 40), Stream(0)
     )[0].w
 
 
-def context(
-    sent: FedADBBroadcast, data: Shard, t: int = 3, total: int = 10
+def context(sent: FedADBBroadcast, data: Shard) -> Context[FedADBBroadcast]:
+    return context_of(sent, data.counts, t=3, total=10)
+
+
+def context_of(
+    sent: FedADBBroadcast, counts: Tensor, t: int, total: int
 ) -> Context[FedADBBroadcast]:
-    return Context(sent, (), data.counts, Round(t, total, 5, 40))
+    return Context(sent, (), counts, Round(t, total, 5, 40), PLAN, torch.tensor(6))
 
 
 # β and γ
@@ -79,7 +86,7 @@ def test_beta(t: int, total: int, gamma: float, tau: float, beta: float) -> None
     sent = FedADBBroadcast(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
     counts = torch.ones(100)
     counts[: round(100 * gamma)] = 0
-    found = FedADB().local_weight(Context(sent, (), counts, Round(t, total, 5, 40)))
+    found = FedADB().local_weight(context_of(sent, counts, t, total))
     assert found.item() == pytest.approx(beta, abs=1e-6)
     assert t / total - 1e-6 <= found.item() <= 1
 
@@ -90,7 +97,7 @@ def test_beta_falls_with_gamma_and_tau_and_rises_with_t() -> None:
     def beta(t: int, missing: int, tau: float) -> float:
         sent = FedADBBroadcast(w, Anchors(*torch.zeros(3, 0)), torch.tensor(tau))
         counts = torch.tensor([0] * missing + [1] * (10 - missing))
-        return FedADB().local_weight(Context(sent, (), counts, Round(t, 10, 5, 40))).item()
+        return FedADB().local_weight(context_of(sent, counts, t, 10)).item()
 
     assert beta(3, 2, 0.9) > beta(3, 5, 0.9) > beta(3, 5, 0.99)
     assert beta(4, 5, 0.9) > beta(3, 5, 0.9)
@@ -212,7 +219,7 @@ def test_each_round_starts_from_noise_of_its_own() -> None:
 
 
 def batches(algorithm: FedADB, f: Model, sent: FedADBBroadcast, data: Shard) -> list[DualBatch]:
-    return list(algorithm.batches(f, sent, data, PLAN, Stream(7)))
+    return list(algorithm.batches(f, data, context(sent, data), Stream(7)))
 
 
 @pytest.mark.parametrize("anchors_for", ["all", "missing"])
@@ -258,10 +265,10 @@ class Plain(FedADB):
     """Every copy of an anchor as a row of its own."""
 
     def batches(
-        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+        self, f: Model, data: Shard, ctx: Context[FedADBBroadcast], rng: Stream
     ) -> Iterator[DualBatch]:
         statistics = model(nn.BatchNorm1d(12, track_running_stats=False))
-        return super().batches(statistics, sent, data, plan, rng)
+        return super().batches(statistics, data, ctx, rng)
 
 
 @pytest.mark.parametrize("anchor_weight", ["one", "confidence"])
@@ -326,10 +333,10 @@ def test_each_head_learns_from_its_own_batch_and_the_body_from_both() -> None:
 def test_without_the_local_branch_its_head_only_decays(off: dict[str, object]) -> None:
     f, data = model(), shard()
     w = f.weights()
-    plan = LocalPlan(1, 100, lr=0.1, lr_decay=1, momentum=0, weight_decay=0.5)
+    plan = LocalPlan(1, 100, 0.1, 0.5, SGD(momentum=0), Constant())
     algorithm = FedADB(**off)  # type: ignore[arg-type]
     sent = algorithm.broadcast(Weights(w), f, Stream(0))
-    reply, _ = Learner(algorithm, f, plan).train(data, sent, (), Round(3, 9, 1, 40), Stream(0))
+    reply, _ = Learner(algorithm, f, plan).train(data, sent, None, Round(3, 9, 1, 40), Stream(0))
     torch.testing.assert_close(reply.w["heads.L.weight"], 0.95 * w["heads.L.weight"])
     assert not torch.allclose(reply.w["heads.A.weight"], 0.95 * w["heads.A.weight"])
 
@@ -351,10 +358,10 @@ def test_with_anchors_and_local_branch_off_a_uniform_client_does_fedavg(
     plan = LocalPlan(epochs=3, batch_size=24, lr=0.1)
     algorithm = FedADB(generate=False, calibrate=False)
     sent = algorithm.broadcast(Weights(w), f, Stream(0))
-    ours, _ = Learner(algorithm, f, plan).train(data, sent, (), Round(1, 1, 1, 40), Stream(0))
+    ours, _ = Learner(algorithm, f, plan).train(data, sent, None, Round(1, 1, 1, 40), Stream(0))
     single, start = as_fedavg(f, w, "A")
     theirs, _ = Learner(FedAvg(), single, plan).train(
-        data, Weights(start), (), Round(1, 1, 1, 40), Stream(0)
+        data, Weights(start), None, Round(1, 1, 1, 40), Stream(0)
     )
     for name in single.layout.names:
         mine = ours.w[name.replace("heads.head", "heads.A")]
@@ -365,9 +372,9 @@ class LocalOnly(FedADB):
     """The global branch counts for nothing."""
 
     def batches(
-        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+        self, f: Model, data: Shard, ctx: Context[FedADBBroadcast], rng: Stream
     ) -> Iterator[DualBatch]:
-        for mixed, local in super().batches(f, sent, data, plan, rng):
+        for mixed, local in super().batches(f, data, ctx, rng):
             yield DualBatch(mixed._replace(weight=0 * mixed.weight), local)
 
 
@@ -376,16 +383,16 @@ def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit() -> None
     w = f.weights()
     algorithm = LocalOnly(beta=1.0)
     sent = algorithm.broadcast(Weights(w), f, Stream(0))
-    ours, _ = Learner(algorithm, f, PLAN).train(data, sent, (), Round(1, 1, 1, 40), Stream(0))
+    ours, _ = Learner(algorithm, f, PLAN).train(data, sent, None, Round(1, 1, 1, 40), Stream(0))
     single, start = as_fedavg(f, w, "L")
     theirs, _ = Learner(FedAvg(), single, PLAN).train(
-        data, Weights(start), (), Round(1, 1, 1, 40), Stream(0)
+        data, Weights(start), None, Round(1, 1, 1, 40), Stream(0)
     )
     for name in single.layout.names:
         assert torch.equal(ours.w[name.replace("heads.head", "heads.L")], theirs.w[name])
     assert not torch.equal(ours.w["heads.A.weight"], w["heads.A.weight"])
-    plan = LocalPlan(1, 100, lr=0.1, lr_decay=1, momentum=0, weight_decay=0.5)
-    once, _ = Learner(algorithm, f, plan).train(data, sent, (), Round(1, 1, 1, 40), Stream(0))
+    plan = LocalPlan(1, 100, 0.1, 0.5, SGD(momentum=0), Constant())
+    once, _ = Learner(algorithm, f, plan).train(data, sent, None, Round(1, 1, 1, 40), Stream(0))
     torch.testing.assert_close(once.w["heads.A.weight"], 0.95 * w["heads.A.weight"])
 
 
@@ -393,7 +400,7 @@ def test_a_client_cannot_change_what_was_sent() -> None:
     f, data = model(), shard()
     sent = FedADB(steps=3).broadcast(Weights(f.weights()), f, Stream(0))
     before = {path: tensor.clone() for path, tensor in pack(sent).items()}
-    Learner(FedADB(), f, PLAN).train(data, sent, (), Round(1, 9, 1, 40), Stream(0))
+    Learner(FedADB(), f, PLAN).train(data, sent, None, Round(1, 9, 1, 40), Stream(0))
     assert all(torch.equal(tensor, before[path]) for path, tensor in pack(sent).items())
     assert sent.anchors.x.grad is None
 
@@ -401,7 +408,7 @@ def test_a_client_cannot_change_what_was_sent() -> None:
 def test_all_three_parts_are_averaged() -> None:
     f = model()
     w = f.weights()
-    replies = [Reply(w, torch.tensor(1)), Reply(3 * w, torch.tensor(3))]
+    replies = [Reply(Weights(w), torch.tensor(1)), Reply(Weights(3 * w), torch.tensor(3))]
     mean = FedADB().aggregate(Weights(w), replies, Round(1, 9, 4, 40)).w
     torch.testing.assert_close(mean.flat, 2.5 * w.flat)
 
@@ -437,14 +444,14 @@ def test_what_a_client_measures() -> None:
     f, data = model(), shard()
     s = Weights(trained(f))
     sent = FedADB().broadcast(s, f, Stream(0))
-    reply, _ = Learner(FedADB(), f, PLAN).train(data, sent, (), Round(4, 16, 1, 40), Stream(0))
+    reply, _ = Learner(FedADB(), f, PLAN).train(data, sent, None, Round(4, 16, 1, 40), Stream(0))
     found = {name: float(value) for name, value in reply.measured.items()}
     assert found["tau"] == pytest.approx(sent.tau.item())
     assert found["gamma"] == 0.5
     assert found["beta"] == pytest.approx(0.25 ** (0.5 * sent.tau.item()))
     missing = sent.anchors.confidence[2:]
     assert found["anchor_confidence"] == pytest.approx(missing.mean().item(), abs=1e-6)
-    back = unpack(Reply, pack(reply), f.layout)
+    back = unpack(Reply[Weights], pack(reply), f.layout)
     assert {name: float(value) for name, value in back.measured.items()} == found
 
 
@@ -505,8 +512,8 @@ def test_anchors_travel_as_pixels_if_asked_to() -> None:
     assert float((back - whole.anchors.x).abs().max()) <= 1 / 255 + 1e-6
     assert torch.equal(small.anchors.confidence, whole.anchors.confidence)
     data = shard()
-    plan = LocalPlan(epochs=1, batch_size=8)
-    first = next(FedADB(anchor_dtype="uint8").batches(f, small, data, plan, rng))
+    ctx = context(small, data)._replace(plan=LocalPlan(epochs=1, batch_size=8))
+    first = next(FedADB(anchor_dtype="uint8").batches(f, data, ctx, rng))
     anchors = first.balanced.x[first.balanced.anchor]
     assert len(anchors)
     assert anchors.dtype == torch.float32

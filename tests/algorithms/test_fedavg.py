@@ -1,10 +1,12 @@
 import torch
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Reply, Round, Weights
+from fedadb.core.algorithm import Round
 from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.optimizers import SGD
+from fedadb.core.replies import Reply
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Layout, Vector, gradient
+from fedadb.core.vector import Layout, Vector, Weights, gradient
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
 
@@ -12,7 +14,7 @@ ROUND = Round(1, 1, 2, 40)
 
 
 def reply(n: int, *w: float) -> Reply:
-    return Reply(Vector(torch.tensor(w), Layout(("w",), ((len(w),),))), torch.tensor(n))
+    return Reply(Weights(Vector(torch.tensor(w), Layout(("w",), ((len(w),),)))), torch.tensor(n))
 
 
 def aggregate(*replies: Reply) -> torch.Tensor:
@@ -47,12 +49,12 @@ def test_the_mean_lies_between_the_replies_whatever_their_order() -> None:
 def test_one_full_batch_step_is_a_step_on_the_pooled_data() -> None:
     f, whole = toy_model(), toy_shard(rows=24)
     w = f.weights()
-    plan = LocalPlan(epochs=1, batch_size=100, lr=0.5, momentum=0, weight_decay=0)
+    plan = LocalPlan(epochs=1, batch_size=100, lr=0.5, weight_decay=0, optimizer=SGD(momentum=0))
     learner = Learner(FedAvg(), f, plan)
     parts = [torch.arange(6), torch.arange(6, 24)]
     replies = [
         learner.train(
-            Shard(whole.examples, rows, 3, whole.transform), Weights(w), (), ROUND, Stream(0)
+            Shard(whole.examples, rows, 3, whole.transform), Weights(w), None, ROUND, Stream(0)
         )[0]
         for rows in parts
     ]

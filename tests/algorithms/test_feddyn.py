@@ -4,16 +4,19 @@ import pytest
 import torch
 
 from fedadb.algorithms.feddyn import FedDyn, FedDynMemory, FedDynState
-from fedadb.core.algorithm import Context, Reply, Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import LocalPlan
+from fedadb.core.replies import Reply
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
-from tests.algorithms.scalar import close, reply, vector
+from fedadb.core.vector import Vector, Weights
+from fedadb.engine.local import Learner
+from tests.algorithms.scalar import close, direction, reply, vector
 from tests.conftest import toy_model, toy_shard
 
 
 def context(sent: Vector, g: Vector, n: int = 5) -> Context[Weights, FedDynMemory]:
-    return Context(Weights(sent), FedDynMemory(g), torch.tensor([n]), Round(1, 9, 2, 20))
+    round, steps = Round(1, 9, 2, 20), torch.tensor(1)
+    return Context(Weights(sent), FedDynMemory(g), torch.tensor([n]), round, LocalPlan(), steps)
 
 
 def play(rounds: int) -> list[tuple[FedDynState, list[FedDynMemory], list[Vector]]]:
@@ -28,9 +31,10 @@ def play(rounds: int) -> list[tuple[FedDynState, list[FedDynMemory], list[Vector
     for t in range(1, rounds + 1):
         w = [(a_k + c.g + s.w) / 2 for a_k, c in zip(a, clients, strict=True)]
         clients = [
-            algorithm.remember(w_k, context(s.w, c.g)) for w_k, c in zip(w, clients, strict=True)
+            algorithm.remember(w_k, Weights(w_k), context(s.w, c.g))
+            for w_k, c in zip(w, clients, strict=True)
         ]
-        replies = [Reply(w_k, torch.tensor(5)) for w_k in w]
+        replies = [Reply(Weights(w_k), torch.tensor(5)) for w_k in w]
         s = algorithm.aggregate(s, replies, Round(t, rounds, 2, 40))
         history.append((s, clients, w))
     return history
@@ -71,7 +75,9 @@ def test_at_zero_it_is_fedavg_and_below_zero_nothing() -> None:
     after = algorithm.aggregate(s, [reply(1, 0), reply(3, 4)], Round(1, 9, 10, 40))
     close(after.w.flat, 3)
     close(after.h.flat, 0)
-    close(algorithm.remember(vector(5), context(vector(1), vector(0))).g.flat, 0)
+    trained = vector(5)
+    ctx = context(vector(1), vector(0))
+    close(algorithm.remember(trained, Weights(trained), ctx).g.flat, 0)
 
 
 def test_the_official_variant_scales_alpha_and_averages_uniformly() -> None:
@@ -97,8 +103,8 @@ def test_the_official_variant_clips_all_but_the_quadratic_term(
         return vector(3)
 
     monkeypatch.setattr("fedadb.algorithms.feddyn.gradient", three)
-    algorithm = FedDyn(alpha=0.1, variant="official", clip=longest)
-    g = algorithm.gradient(None, vector(0.1), None, context(vector(0.1), vector(10)))  # type: ignore[arg-type]
+    algorithm, ctx = FedDyn(alpha=0.1, variant="official"), context(vector(0.1), vector(10))
+    g = direction(algorithm, None, vector(0.1), None, ctx, longest)  # type: ignore[arg-type]
     close(g.flat, expected)
 
 
@@ -106,8 +112,24 @@ def test_the_reference_clips_the_whole_gradient_if_asked() -> None:
     f, data = toy_model(), toy_shard()
     w = f.weights()
     there, batch = 1.5 * w, next(LocalPlan().batches(data, Stream(0)))
-    ctx = Context(Weights(w), FedDynMemory(w.zeros()), data.counts, Round(1, 9, 2, 20))
+    ctx = context(w, w.zeros())._replace(counts=data.counts)
     free = FedDyn(alpha=5.0).gradient(f, there, batch, ctx)
     assert free.norm() > 1
-    bound = FedDyn(alpha=5.0, clip=1.0).gradient(f, there, batch, ctx)
+    bound = direction(FedDyn(alpha=5.0), f, there, batch, ctx, clip=1.0)
     close(bound.flat, *(free / free.norm()).flat.tolist())
+
+
+def test_only_the_official_variant_clips_by_itself() -> None:
+    found = {
+        (variant, asked): Learner(FedDyn(variant=variant), toy_model(), LocalPlan(clip=asked)).clip
+        for variant in ("reference", "official")
+        for asked in ("auto", 3.0, None)
+    }
+    assert found == {
+        ("reference", "auto"): None,
+        ("reference", 3.0): 3.0,
+        ("reference", None): None,
+        ("official", "auto"): 10.0,
+        ("official", 3.0): 3.0,
+        ("official", None): None,
+    }

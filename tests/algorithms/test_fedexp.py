@@ -1,16 +1,28 @@
 import pytest
 import torch
+from torch import Tensor
 
 from fedadb.algorithms.fedexp import FedExP
-from fedadb.core.algorithm import Reply, Round, average
+from fedadb.core.algorithm import Round
+from fedadb.core.replies import Reply, average
+from fedadb.core.vector import Vector
 from tests.algorithms.scalar import close, reply, vector
 
 ROUND = Round(1, 9, 20, 40)
 
 
 def step(algorithm: FedExP, *replies: Reply, at: Round = ROUND) -> float:
-    s = algorithm.init(0 * replies[0].w)
-    return algorithm.step(s, replies, average(replies), at).item()
+    """The step that the server takes from zero."""
+    found = []
+
+    class Watched(FedExP):
+        def step(self, moved: Tensor, mean_update: Vector, eps: float) -> Tensor:
+            found.append(super().step(moved, mean_update, eps))
+            return found[0]
+
+    watched = Watched(algorithm.eps)
+    watched.aggregate(watched.init(replies[0].w.zeros()), replies, at)
+    return found[0].item()
 
 
 @pytest.mark.parametrize(("m", "expected"), [(2, 1.0), (4, 2.0), (6, 3.0)])
@@ -37,7 +49,7 @@ def test_a_large_epsilon_is_fedavg_and_none_at_all_is_safe() -> None:
 def test_epsilon_falls_with_the_square_of_the_learning_rate() -> None:
     replies = [reply(5, *torch.eye(6)[k].tolist()) for k in range(6)]
     late = Round(11, 20, 20, 40, lr_factor=0.9**10)
-    smaller = [r._replace(w=0.9**10 * r.w) for r in replies]
+    smaller = [r.with_weights(0.9**10 * r.w) for r in replies]
     early_step = step(FedExP(eps=1e-2), *replies)
     assert step(FedExP(eps=1e-2), *smaller, at=late) == pytest.approx(early_step)
     # 1/12 + 6ε in the denominator: ½ / (1/6 + 6 · 0.01).

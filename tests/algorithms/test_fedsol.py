@@ -3,9 +3,10 @@ import torch
 
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.algorithms.fedsol import FedSOL
-from fedadb.core.algorithm import Context, Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import LocalPlan
 from fedadb.core.stream import Stream
+from fedadb.core.vector import Weights
 from tests.algorithms.scalar import close, tensors, vector
 from tests.conftest import toy_model, toy_shard
 
@@ -30,7 +31,7 @@ def test_the_first_step_of_a_round_is_fedavgs(adaptive: bool) -> None:
     f, data = toy_model(), toy_shard()
     w = f.weights()
     batch = next(LocalPlan(1, 8).batches(data, Stream(0)))
-    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40))
+    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40), LocalPlan(), torch.tensor(1))
     ours = FedSOL(adaptive=adaptive).gradient(f, w, batch, ctx)
     assert torch.equal(ours.flat, FedAvg().gradient(f, w, batch, ctx).flat)
 

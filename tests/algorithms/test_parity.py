@@ -19,16 +19,26 @@ from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedsol import FedSOL
-from fedadb.core.algorithm import Algorithm, Context, Round, Weights
+from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.model import Model, assemble
+from fedadb.core.optimizers import SGD
+from fedadb.core.schedules import Constant
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 from fedadb.datasets import load
-from fedadb.engine.local import Learner
+from fedadb.engine.local import ClientMemory, Learner
 from tests.reference import naive
 
-PLAN = LocalPlan(epochs=2, batch_size=8, lr=0.05, lr_decay=1, momentum=0.9, weight_decay=1e-3)
+MOMENTUM = 0.9
+PLAN = LocalPlan(
+    epochs=2,
+    batch_size=8,
+    lr=0.05,
+    weight_decay=1e-3,
+    optimizer=SGD(MOMENTUM),
+    schedule=Constant(),
+)
 HIDDEN = 6
 
 
@@ -42,7 +52,7 @@ def digits() -> Shard:
     return Shard(splits.train, torch.cat(rows), 10, splits.transform)
 
 
-def model(algorithm: Algorithm[Any, Any, Any], data: Shard) -> Model:
+def model(algorithm: Algorithm[Any, Any, Any, Any], data: Shard) -> Model:
     with Stream(1).seeded():
         body = nn.Sequential(nn.Flatten(), nn.Linear(784, HIDDEN), nn.Tanh())
     domain = data.transform.domain((1, 28, 28))  # type: ignore[union-attr]
@@ -64,7 +74,7 @@ def difference(ours: Vector, theirs: naive.Tensors) -> float:
 
 
 Gradient = Callable[[naive.Client, naive.Tensors, naive.Batch], naive.Tensors]
-CASES: list[tuple[Algorithm[Any, Any, Any], Gradient]] = [
+CASES: list[tuple[Algorithm[Any, Any, Any, Any], Gradient]] = [
     (FedAvg(), naive.fedavg),
     (FedProx(mu=0.7), partial(naive.fedprox, mu=0.7)),
     (FedACG(beta=0.3), partial(naive.fedacg, beta=0.3)),
@@ -84,25 +94,25 @@ CASES: list[tuple[Algorithm[Any, Any, Any], Gradient]] = [
 
 @pytest.mark.parametrize(("algorithm", "reference"), CASES, ids=[str(a) for a, _ in CASES])
 def test_local_training_is_the_naive_loop(
-    algorithm: Algorithm[Any, Any, Any], reference: Gradient
+    algorithm: Algorithm[Any, Any, Any, Any], reference: Gradient
 ) -> None:
     data = digits()
     f = model(algorithm, data)
     w = f.weights()
     with Stream(3).seeded():
         g = Vector(0.01 * torch.randn_like(w.flat), w.layout)
-    memory = FedDynMemory(g) if isinstance(algorithm, FedDyn) else ()
+    memory = ClientMemory(FedDynMemory(g), ()) if isinstance(algorithm, FedDyn) else None
     reply, remembered = Learner(algorithm, f, PLAN).train(
         data, Weights(w), memory, Round(1, 3, 4, 40), Stream(0)
     )
     client = naive.Client(forward, double(w), data.counts.tolist(), double(g))
     batches = [(x.double(), y) for x, y in PLAN.batches(data, Stream(0))]
-    expected = naive.train(client, reference, batches, PLAN.lr, PLAN.momentum, PLAN.weight_decay)
+    expected = naive.train(client, reference, batches, PLAN.lr, MOMENTUM, PLAN.weight_decay)
     assert naive.norm({n: t - client.received[n] for n, t in expected.items()}) > 0.05
     assert difference(reply.w, expected) < 1e-5
     if isinstance(algorithm, FedDyn):
         moved = {n: client.memory[n] - 0.4 * (expected[n] - client.received[n]) for n in expected}
-        assert difference(remembered.g, moved) < 1e-5
+        assert difference(remembered.algorithm.g, moved) < 1e-5
 
 
 def test_the_fixed_variant_of_fedsol_is_the_naive_loop_once_it_has_a_direction() -> None:
@@ -113,7 +123,7 @@ def test_the_fixed_variant_of_fedsol_is_the_naive_loop_once_it_has_a_direction()
     batch = next(PLAN.batches(data, Stream(0)))
     with Stream(3).seeded():
         there = w + Vector(0.1 * torch.randn_like(w.flat), w.layout)
-    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40))
+    ctx = Context(Weights(w), (), data.counts, Round(1, 3, 4, 40), PLAN, torch.tensor(10))
     ours = algorithm.gradient(f, there, batch, ctx)
     client = naive.Client(forward, double(w), data.counts.tolist())
     theirs = naive.fedsol(client, double(there), (batch.x.double(), batch.y), 0.5, adaptive=False)
@@ -123,7 +133,7 @@ def test_the_fixed_variant_of_fedsol_is_the_naive_loop_once_it_has_a_direction()
 def test_fedgela_is_the_naive_loop() -> None:
     data = digits()
     few = Shard(data.examples, data.rows, 10, data.transform)
-    algorithm = FedGELA(clip=None)
+    algorithm = FedGELA()
     with Stream(1).seeded():
         body = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Tanh())
     domain = data.transform.domain((1, 28, 28))  # type: ignore[union-attr]
@@ -141,8 +151,10 @@ def test_fedgela_is_the_naive_loop() -> None:
         columns = [phi[c] * (hhat * M[:, c]).sum(1) / 0.2 for c in range(10)]
         return h, torch.stack(columns, dim=1)
 
-    plan = LocalPlan(epochs=2, batch_size=12, lr=0.01, lr_decay=1)
-    reply, _ = Learner(algorithm, f, plan).train(few, Weights(w), (), Round(1, 3, 4, 40), Stream(0))
+    plan = LocalPlan(epochs=2, batch_size=12, lr=0.01, schedule=Constant(), clip=None)
+    reply, _ = Learner(algorithm, f, plan).train(
+        few, Weights(w), None, Round(1, 3, 4, 40), Stream(0)
+    )
     client = naive.Client(scaled, double(w), data.counts.tolist())
     batches = [(x.double(), y) for x, y in plan.batches(few, Stream(0))]
     expected = naive.train(client, naive.fedavg, batches, 0.01, 0.9, 1e-5)

@@ -18,14 +18,14 @@ import torch
 import fedadb
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.cluster import connection
-from fedadb.core.algorithm import Algorithm, Round, Weights
+from fedadb.core.algorithm import Algorithm, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 from fedadb.engine import scheduling
 from fedadb.engine.cohorts import OneByOne
-from fedadb.engine.federate import Snapshot, federate
+from fedadb.engine.federate import Snapshot, federate, initial
 from fedadb.engine.local import Learner
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data, build_model, sample_clients
@@ -76,7 +76,8 @@ def play(e: Experiment, data: FederatedData, cohort: Any) -> list[Snapshot[Any]]
             cohort,
             choose=lambda t: sample_clients(e.federation, e.seed, t),
             rng=Stream(e.seed),
-            start=Snapshot(before, e.algorithm.init(cohort.learner.f.weights())),
+            start=initial(cohort.learner, before),
+            inspect=lambda reply: reply,
         )
     )
 
@@ -92,16 +93,18 @@ def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> Non
         for ours, theirs in zip(play(e, data, cohort), expected, strict=True):
             assert torch.equal(ours.server.w.flat, theirs.server.w.flat)
             for mine, plain_reply in zip(ours.replies, theirs.replies, strict=True):
-                assert torch.equal(mine.w.flat, plain_reply.w.flat)
+                assert torch.equal(mine.inspected.w.flat, plain_reply.inspected.w.flat)
                 assert mine.examples == plain_reply.examples
                 assert str(mine.measured) == str(dict(plain_reply.measured))
         assert sorted(cohort.memories) == sorted(plain.memories)
         if name == "feddyn":
             for k, memory in plain.memories.items():
-                assert torch.equal(cohort.memories[k].g.flat, memory.g.flat)
+                assert torch.equal(cohort.memories[k].algorithm.g.flat, memory.algorithm.g.flat)
 
 
-def cohort_of(algorithm: Algorithm[Any, Any, Any], data: list[Shard] | None = None) -> RayCohort:
+def cohort_of(
+    algorithm: Algorithm[Any, Any, Any, Any], data: list[Shard] | None = None
+) -> RayCohort:
     learner = Learner(algorithm, model(algorithm), PLAN)
     return RayCohort(learner, data or shards(), Stream(1), workers=1)
 

@@ -1,11 +1,12 @@
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from fedadb.core.errors import Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import kind_of, pack, shapes, size, unpack
 from fedadb.core.vector import Layout, Vector
 
 LAYOUT = Layout(("body.weight", "a"), ((2, 2), (3,)))
@@ -21,6 +22,16 @@ class Outer(NamedTuple):
     anchors: Inner
     tau: Tensor
     nothing: tuple[()]
+
+
+K = TypeVar("K")
+M = TypeVar("M")
+
+
+class Kept(NamedTuple, Generic[K, M]):
+    total: Tensor
+    second: M
+    first: K
 
 
 TREE = Outer(
@@ -63,3 +74,64 @@ def test_what_does_not_fit_is_named() -> None:
         unpack(Outer, tensors | {"stranger": torch.ones(2)}, LAYOUT)
     with pytest.raises(TypeError, match="not a Vector"):
         pack({"a": 1})
+
+
+# the kind of a tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "kind"),
+    [
+        (TREE, Outer),
+        (TREE.w, Vector),
+        (TREE.tau, Tensor),
+        ((), tuple[()]),
+        ((TREE.anchors, (), (TREE.w,)), tuple[Inner, tuple[()], tuple[Vector]]),
+        (Kept(TREE.tau, (), TREE), Kept[Outer, tuple[()]]),
+        (Kept(TREE.tau, (TREE.anchors, TREE.tau), ()), Kept[tuple[()], tuple[Inner, Tensor]]),
+    ],
+)
+def test_a_tree_is_rebuilt_from_its_kind(tree: Any, kind: Any) -> None:
+    assert kind_of(tree) == kind
+    back = unpack(kind_of(tree), pack(tree), LAYOUT)
+    assert kind_of(back) == kind
+    before, after = pack(tree), pack(back)
+    assert list(after) == list(before)
+    assert all(torch.equal(tensor, before[path]) for path, tensor in after.items())
+
+
+def test_positions_in_a_tuple_are_part_of_the_path() -> None:
+    tree = (TREE.anchors, (), (TREE.tau, TREE.w))
+    assert list(pack(tree, under="filters")) == [
+        "filters/0/x",
+        "filters/0/y",
+        "filters/2/0",
+        "filters/2/1/body.weight",
+        "filters/2/1/a",
+    ]
+
+
+def test_a_tuple_that_does_not_fit_is_named() -> None:
+    kind: Any = tuple[Tensor, Tensor]
+    tensors = pack((torch.ones(2), torch.ones(3)))
+    with pytest.raises(Fault, match="1 is missing"):
+        unpack(kind, {"0": tensors["0"]}, LAYOUT)
+    with pytest.raises(Fault, match="has no field for 2"):
+        unpack(kind, {**tensors, "2": torch.ones(1)}, LAYOUT)
+
+
+def test_shapes_are_by_path() -> None:
+    assert shapes(TREE) == {
+        "w/body.weight": (2, 2),
+        "w/a": (3,),
+        "anchors/x": (2, 3),
+        "anchors/y": (2,),
+        "tau": (),
+    }
+    assert shapes(()) == {}
+
+
+def test_the_size_is_that_of_all_tensors() -> None:
+    # 7 + 6 + 1 numbers of 4 bytes, 2 of 8.
+    assert size(TREE) == 4 * (7 + 6 + 1) + 8 * 2
+    assert size(()) == 0

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from fedadb.core.vector import Layout, Vector, combine, gradient
+from fedadb.core.vector import Layout, Vector, clip, gradient
 
 
 def vector(*values: float) -> Vector:
@@ -71,6 +71,17 @@ def test_torch_func_sees_through_a_vector() -> None:
     assert norms.tolist() == [14, 56]
 
 
-def test_combine_weighs_in_order() -> None:
-    total = combine([0.25, 0.75], [vector(0, 0, 0), vector(4, 4, 4)])
-    assert total.flat.tolist() == [3, 3, 3]
+def test_adding_in_place_changes_this_vector_alone() -> None:
+    u, v = vector(1, 2, 3), vector(4, 4, 4)
+    u.add_(v, 0.5)
+    assert u.flat.tolist() == [3, 4, 5]
+    assert v.flat.tolist() == [4, 4, 4]
+    with pytest.raises(ValueError, match="different models"):
+        u.add_(vector(1, 2, 3, 4), 1.0)
+
+
+def test_clipping_shortens_a_long_vector_and_leaves_a_short_one() -> None:
+    v = vector(3, 4, 0)
+    torch.testing.assert_close(clip(v, 1.0).flat, torch.tensor([0.6, 0.8, 0.0]))
+    assert torch.equal(clip(v, 6.0).flat, v.flat)
+    assert torch.equal(clip(v.zeros(), 1.0).flat, v.zeros().flat)

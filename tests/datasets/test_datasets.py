@@ -13,12 +13,14 @@ from PIL import Image
 
 from fedadb import datasets
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Round, Weights
+from fedadb.core.algorithm import Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.model import assemble
+from fedadb.core.schedules import Constant
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import Weights
 from fedadb.datasets import DATASETS, pacs
 from fedadb.engine.evaluate import evaluate, mixed_order
 from fedadb.engine.local import Learner
@@ -294,9 +296,9 @@ def test_lenet_learns_real_data(name: str, epochs: int, more_than: float) -> Non
     f = assemble(body, FedAvg().heads, splits.transform.domain(shape), classes, rng)
     few = torch.randperm(len(splits.train.y), generator=rng.generator())[:12_800]
     data = Shard(splits.train, few, classes, splits.transform)
-    plan = LocalPlan(epochs, batch_size=64, lr=0.03, lr_decay=1)
+    plan = LocalPlan(epochs, batch_size=64, lr=0.03, schedule=Constant())
     round = Round(1, 1, 1, len(few))
-    reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(f.weights()), (), round, rng)
+    reply, _ = Learner(FedAvg(), f, plan).train(data, Weights(f.weights()), None, round, rng)
     test = splits.test.rows(mixed_order(len(splits.test.y))[:2000])
     scores = evaluate(f, reply.w, test, splits.transform, 128)
     assert sum(scores.class_accuracy) / classes > more_than

@@ -13,9 +13,10 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from fedadb.core.algorithm import Round, Weights
+from fedadb.core.algorithm import Round
 from fedadb.core.data import DataSpec
 from fedadb.core.packing import pack
+from fedadb.core.vector import Weights
 from fedadb.deploy.agreement import known_spec, shared_settings
 from fedadb.deploy.client_app import app
 from fedadb.deploy.messages import Request, tensor_record

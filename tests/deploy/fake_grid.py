@@ -1,7 +1,7 @@
 """A grid in this process: real Flower messages and the real ClientApp, but no network."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
@@ -146,13 +146,18 @@ class FakeGrid(Grid):
 
 
 def experiment(
-    algorithm: Any = "fedavg", rounds: int = 3, participation: float = 0.5, **deployment: Any
+    algorithm: Any = "fedavg",
+    rounds: int = 3,
+    participation: float = 0.5,
+    filters: Sequence[dict[str, Any]] = (),
+    **deployment: Any,
 ) -> Experiment:
     """Four sites, two of them in each round."""
     return Experiment.read(
         {
             "rounds": rounds,
             "algorithm": algorithm,
+            "filter": list(filters),
             "local": {"epochs": 1},
             "federation": {"clients": CLIENTS, "participation": participation},
             "deployment": deployment,

@@ -48,13 +48,13 @@ def handle(directory: Path, message: Message, context: Context) -> Message:
     if fault is None:
         return reply
     tensors = tensors_in(reply.content)
-    first = next(name for name in tensors if name.startswith("w/"))
+    first = next(name for name in tensors if name.startswith("upload/w/"))
     if fault == "nan":
         tensors[first] = tensors[first] * torch.nan
     elif fault == "shape":
         tensors[first] = torch.zeros(3, 3)
     elif fault == "names":
-        tensors = {"w/some.other.model": torch.zeros(2), "examples": tensors["examples"]}
+        tensors = {"upload/w/some.other.model": torch.zeros(2), "examples": tensors["examples"]}
     return Message(make_content({}, tensor_record(tensors)), reply_to=message)
 
 

@@ -49,21 +49,26 @@ def tampered(change: Any) -> Handler:
 
 
 def not_finite(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    name = next(name for name in tensors if name.startswith("w/"))
+    name = next(name for name in tensors if name.startswith("upload/w/"))
     return {**tensors, name: tensors[name] * torch.nan}
 
 
 def other_shape(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    name = next(name for name in tensors if name.startswith("w/"))
+    name = next(name for name in tensors if name.startswith("upload/w/"))
     return {**tensors, name: tensors[name].flatten()[1:].clone()}
 
 
 def other_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.replace("w/body", "w/torso"): t for name, t in tensors.items()}
+    return {name.replace("upload/w/body", "upload/w/torso"): t for name, t in tensors.items()}
+
+
+def fewer_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    first = next(name for name in tensors if name.startswith("upload/w/"))
+    return {name: tensor for name, tensor in tensors.items() if name != first}
 
 
 def other_dtype(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {n: t.double() if n.startswith("w/") else t for n, t in tensors.items()}
+    return {n: t.double() if n.startswith("upload/w/") else t for n, t in tensors.items()}
 
 
 def more_rows(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -71,15 +76,17 @@ def more_rows(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def far_away(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {n: t + 100 if n.startswith("w/") else t for n, t in tensors.items()}
+    return {n: t + 1 if n.startswith("upload/w/") else t for n, t in tensors.items()}
 
 
 def other_kind(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {n: t.to(torch.float8_e4m3fn) if n.startswith("w/") else t for n, t in tensors.items()}
+    return {
+        n: t.to(torch.float8_e4m3fn) if n.startswith("upload/w/") else t for n, t in tensors.items()
+    }
 
 
 def too_far(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {n: t + 3e38 if n.startswith("w/") else t for n, t in tensors.items()}
+    return {n: t + 3e38 if n.startswith("upload/w/") else t for n, t in tensors.items()}
 
 
 def more_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -93,14 +100,15 @@ def complex_numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (not_finite, "its weights are not finite"),
-        (other_shape, "the model has"),
-        (other_names, "is missing; found"),
-        (other_dtype, "is torch.float64; the model's weights are torch.float32"),
+        (not_finite, " is not finite"),
+        (other_shape, "; expected is torch.float32 of shape"),
+        (other_names, "is not part of a reply"),
+        (fewer_names, "is missing; found"),
+        (other_dtype, "is torch.float64 of shape"),
         (more_rows, "rows, but has"),
-        (far_away, "away from the received ones; deployment.norm_bound is 50"),
-        (too_far, "its weights are inf away from the received ones"),
-        (other_kind, "is torch.float8_e4m3fn; the model's weights are"),
+        (far_away, "away from the received ones; norm_bound is 50"),
+        (too_far, "its weights are too far away from the received ones"),
+        (other_kind, "is torch.float8_e4m3fn of shape"),
         (more_names, "is not part of a reply"),
         (complex_numbers, "is not part of a reply"),
     ],
@@ -108,7 +116,7 @@ def complex_numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 def test_an_invalid_reply_is_dropped_and_its_reason_is_recorded(
     change: Any, reason: str, tmp_path: Path
 ) -> None:
-    e = experiment(norm_bound=50.0)
+    e = experiment(filters=[{"name": "norm_bound", "norm": 50.0}])
     k, *others = sample_clients(e.federation, e.seed, 2)
     grid = FakeGrid(e.toml(), nodes({k: tampered(change)}))
     records = train(e, tmp_path / "run", grid)
@@ -163,8 +171,11 @@ def test_the_deadline_is_measured_from_the_message(clock: Clock, tmp_path: Path)
     assert 40 <= clock.now < 41
 
 
-def test_too_few_replies_end_the_run_which_can_be_resumed(clock: Clock, tmp_path: Path) -> None:
-    e = experiment("feddyn", min_replies=2, retries=1)
+@pytest.mark.parametrize("algorithm", ["feddyn", "scaffold"])
+def test_too_few_replies_end_the_run_which_can_be_resumed(
+    algorithm: str, clock: Clock, tmp_path: Path
+) -> None:
+    e = experiment(algorithm, min_replies=2, retries=1)
     train(e, tmp_path / "complete", FakeGrid(e.toml(), nodes()))
     k = sample_clients(e.federation, e.seed, 2)[0]
     attempts: list[float] = []
@@ -188,6 +199,8 @@ def test_too_few_replies_end_the_run_which_can_be_resumed(clock: Clock, tmp_path
     # The other site trained in the failed round. It repeats the round from its earlier memory.
     train(e, tmp_path / "run", grid)
     require_equal_weights(tmp_path / "complete", tmp_path / "run")
+    run(e, tmp_path / "simulated")
+    require_equal_weights(tmp_path / "simulated", tmp_path / "run")
 
 
 def test_a_measurement_cannot_replace_another_key_of_the_record(tmp_path: Path) -> None:
@@ -203,9 +216,10 @@ def test_a_measurement_cannot_replace_another_key_of_the_record(tmp_path: Path) 
     assert [record["round"] for record in forged] == [1, 2, 3]
 
 
-def test_a_dropped_reply_does_not_change_the_sites_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["feddyn", "scaffold"])
+def test_a_dropped_reply_does_not_change_the_sites_memory(algorithm: str, tmp_path: Path) -> None:
     """The result is as if the site had been away: FedDyn's h has no part of that g either."""
-    e = experiment("feddyn", rounds=6)
+    e = experiment(algorithm, rounds=6)
     k = sample_clients(e.federation, e.seed, 2)[0]
 
     def away(message: Message, context: Context) -> Message:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedadb.core.errors import Fault
-from fedadb.core.vector import Vector
+from fedadb.core.replies import Reply
+from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import participants
 from fedadb.deploy.client_app import app
 from fedadb.deploy.delivery import TRAIN, NoReply, send_and_wait
@@ -150,7 +151,19 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 WEIGHTS = Vector.of({"a": torch.zeros(2, 3), "b": torch.zeros(4)})
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16]
-NAMES = ["w/a", "w/b", "w/\x1b[2J", "examples", "measured/tau", "measured/lost", "measured", ""]
+EXAMPLE = Reply(Weights(WEIGHTS), torch.tensor(1))
+NAMES = [
+    "upload/w/a",
+    "upload/w/b",
+    "upload/w/\x1b[2J",
+    "upload",
+    "w/a",
+    "examples",
+    "measured/tau",
+    "measured/lost",
+    "measured",
+    "",
+]
 
 
 @st.composite
@@ -163,14 +176,16 @@ def tensors(draw: st.DrawFn) -> Tensor:
 @FUZZ
 @given(
     st.dictionaries(st.sampled_from(NAMES), tensors()),
-    st.sampled_from([{}, {"w/a": torch.ones(2, 3), "w/b": torch.ones(4)}]),
+    st.sampled_from([{}, {"upload/w/a": torch.ones(2, 3), "upload/w/b": torch.ones(4)}]),
     st.sampled_from([{}, {"examples": torch.tensor(5)}]),
 )
 def test_any_reply_is_accepted_or_refused(
     sent: dict[str, Tensor], weights: dict[str, Tensor], examples: dict[str, Tensor]
 ) -> None:
     all_tensors = {**sent, **weights, **examples}
-    checked = require_read_or_refused(lambda: check_reply(all_tensors, WEIGHTS, 5, None, ("tau",)))
+    checked = require_read_or_refused(
+        lambda: check_reply(all_tensors, WEIGHTS, 5, EXAMPLE, ("tau",))
+    )
     if checked is not None:
         assert math.isfinite(checked.distance)
         assert checked.reply.measured.keys() <= {"tau"}
@@ -303,7 +318,9 @@ def test_reasons_contain_no_control_characters(tmp_path: Path) -> None:
     evil = "\x1b]0;title\x07\u202e" * 100
 
     def rename(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {n + evil if n[:2] == "w/" else n: tensor for n, tensor in tensors.items()}
+        return {
+            n + evil if n.startswith("upload/w/") else n: tensor for n, tensor in tensors.items()
+        }
 
     e = experiment(rounds=1, participation=1.0)
     sites = nodes({1: changed(rename)})
@@ -344,13 +361,14 @@ def test_no_site_counts_for_more_than_half(tmp_path: Path) -> None:
 
     def zero(message: Message, context: Context) -> RecordDict:
         sent = tensors_in(message.content)
-        tensors = {name: torch.zeros_like(tensor) for name, tensor in sent.items()}
+        tensors = {f"upload/{name}": torch.zeros_like(tensor) for name, tensor in sent.items()}
         return make_content({}, tensor_record({**tensors, "examples": torch.tensor(claimed)}))
 
     def echo(message: Message, context: Context) -> RecordDict:
         examples = tensors_in(app(message, context).content)["examples"]
         sent = tensors_in(message.content)
-        return make_content({}, tensor_record({**sent, "examples": examples}))
+        tensors = {f"upload/{name}": tensor for name, tensor in sent.items()}
+        return make_content({}, tensor_record({**tensors, "examples": examples}))
 
     liar = answering("train", zero)
 
@@ -418,7 +436,9 @@ def test_test_rows_do_not_decide_the_accuracy(tmp_path: Path) -> None:
 
 def add_number(number: float) -> Handler:
     return changed(
-        lambda tensors: {n: t + number if n[:2] == "w/" else t for n, t in tensors.items()}
+        lambda tensors: {
+            n: t + number if n.startswith("upload/w/") else t for n, t in tensors.items()
+        }
     )
 
 

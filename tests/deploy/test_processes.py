@@ -86,8 +86,8 @@ def test_faults_at_a_site(
     before = federation.log("site-0")
     rounds = start(running, with_deployment(min_replies=1, reconnect=0.0), tmp_path / "run")
     reasons = [next(rounds)["lost"]["site-1"] for _ in range(4)]
-    expected = ["are not finite", "has shape (3, 3)", "its log says why (RuntimeError)",
-                "is missing;"]  # fmt: skip
+    expected = ["is not finite", "of shape (3, 3)", "its log says why (RuntimeError)",
+                "is not part of a reply"]  # fmt: skip
     for reason, part in zip(reasons, expected, strict=True):
         assert part in reason
     assert "the disk is full" in federation.log("site-1")  # it does not leave the site

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -6,12 +5,13 @@ import pytest
 import torch
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
+from fedadb.core.schedules import Exponential
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
 from fedadb.engine.federate import Snapshot, federate
@@ -27,19 +27,10 @@ class Tally(NamedTuple):
 class Counting(Algorithm[Weights, Weights, Tally]):
     """FedAvg whose clients count the rounds they took part in."""
 
-    def init(self, w: Vector) -> Weights:
-        return Weights(w)
-
-    def broadcast(self, s: Weights, f: Model, rng: Stream) -> Weights:
-        return s
-
-    def aggregate(self, s: Weights, replies: Sequence[Reply], round: Round) -> Weights:
-        return Weights(average(replies))
-
     def memory(self, w: Vector) -> Tally:
         return Tally(torch.tensor(0))
 
-    def remember(self, w: Vector, ctx: Context[Weights, Tally]) -> Tally:
+    def remember(self, w: Vector, upload: Weights, ctx: Context[Weights, Tally]) -> Tally:
         return Tally(ctx.memory.rounds + 1)
 
 
@@ -84,8 +75,8 @@ def test_the_order_in_which_clients_run_does_not_matter() -> None:
     f = toy_model()
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan(2, 3)), shards(), Stream(0))
     sent, now = Weights(f.weights()), Round(1, 1, 4, 40)
-    forwards = cohort(sent, [0, 1, 2], now)
-    backwards = cohort(sent, [2, 1, 0], now)
+    forwards = list(cohort(sent, [0, 1, 2], now))
+    backwards = list(cohort(sent, [2, 1, 0], now))
     for a, b in zip(forwards, backwards[::-1], strict=True):
         assert torch.equal(a.w.flat, b.w.flat)
 
@@ -98,7 +89,11 @@ def test_memory_belongs_to_the_client() -> None:
         cohort.learner, cohort, choose=chosen.__getitem__, rng=Stream(0), start=start(f, 3)
     ):
         pass
-    assert {k: int(memory.rounds) for k, memory in cohort.memories.items()} == {0: 3, 2: 1, 3: 1}
+    assert {k: int(memory.algorithm.rounds) for k, memory in cohort.memories.items()} == {
+        0: 3,
+        2: 1,
+        3: 1,
+    }
 
 
 def test_a_client_that_diverges_is_named() -> None:
@@ -115,7 +110,7 @@ def test_a_client_that_fails_is_named() -> None:
     broken = [Shard(s.examples, s.rows + 1000, 3, s.transform) for s in shards()]
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), broken, Stream(0))
     with pytest.raises(IndexError) as caught:
-        cohort(Weights(f.weights()), [1], Round(7, 9, 4, 40))
+        list(cohort(Weights(f.weights()), [1], Round(7, 9, 4, 40)))
     assert caught.value.__notes__ == ["This was client 1 in round 7."]
 
 
@@ -125,9 +120,9 @@ def test_shards_that_cannot_train_are_named() -> None:
     beyond = Shard(whole.examples, torch.arange(8), 3, whole.transform)
     cohort = OneByOne(Learner(FedAvg(), f, LocalPlan()), [empty, beyond], Stream(0))
     with pytest.raises(BadInput, match="client 0 in round 7: it has no rows"):
-        cohort(Weights(f.weights()), [0], Round(7, 9, 2, 40))
+        list(cohort(Weights(f.weights()), [0], Round(7, 9, 2, 40)))
     with pytest.raises(BadInput, match="client 1 in round 7: it has a row of class 3"):
-        cohort(Weights(f.weights()), [1], Round(7, 9, 2, 40))
+        list(cohort(Weights(f.weights()), [1], Round(7, 9, 2, 40)))
 
 
 def test_the_pieces_compute_in_one_thread_and_restore_the_setting() -> None:
@@ -147,7 +142,7 @@ def test_the_pieces_compute_in_one_thread_and_restore_the_setting() -> None:
 
 def test_the_learning_rate_of_a_round_follows_from_the_plan_alone() -> None:
     f = toy_model()
-    plan = LocalPlan(1, 4, lr_decay=0.5)
+    plan = LocalPlan(1, 4, schedule=Exponential(0.5))
     cohort = OneByOne(Learner(FedAvg(), f, plan), shards(), Stream(0))
     begin = start(f, 3)._replace(round=Round(0, 3, 4, 40, lr_factor=7.0))  # has no effect
     rounds = federate(cohort.learner, cohort, choose=lambda _: [0], rng=Stream(0), start=begin)

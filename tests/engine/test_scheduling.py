@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.packing import kind_of
+from fedadb.core.replies import Reply
+from fedadb.core.vector import Layout, Vector, Weights
 from fedadb.engine.scheduling import (
     RemoteError,
+    ResultKind,
     WorkerLost,
     pack_result,
     train_on_workers,
@@ -21,6 +25,7 @@ from tests.engine.test_federate import Tally
 
 ROUND = Round(4, 9, 5, 60)
 W = toy_model().weights()
+KIND = ResultKind(Reply[Weights], Tally, W.layout, window=100)
 
 
 def shards(*sizes: int) -> list[Shard]:
@@ -51,15 +56,20 @@ class ScriptedWorkers:
         if prepared := self.answers.get(k):
             return [(k, prepared.pop(0))]
         seen = 0 if memory is None else int(memory["rounds"])
-        return [(k, pack_result(Reply(k * W, torch.tensor(k)), Tally(torch.tensor(seen + 1))))]
+        return [
+            (k, pack_result(Reply(Weights(k * W), torch.tensor(k)), Tally(torch.tensor(seen + 1))))
+        ]
 
 
 def train(
-    workers: ScriptedWorkers, clients: list[int], memories: dict[int, Tally] | None = None
+    workers: ScriptedWorkers,
+    clients: list[int],
+    memories: dict[int, Tally] | None = None,
+    kind: ResultKind = KIND,
 ) -> list[Reply]:
     held = {} if memories is None else memories
     sizes = shards(10, 40, 20, 5, 30)
-    return train_on_workers(workers, clients, ROUND, sizes, held, Tally, W.layout)
+    return list(train_on_workers(workers, clients, ROUND, sizes, held, kind))
 
 
 def test_clients_with_the_most_rows_start_first_and_replies_keep_the_order() -> None:
@@ -96,11 +106,32 @@ def test_errors_keep_their_kind_and_their_sentence(kind: type[Exception]) -> Non
 
 
 def test_results_survive_packing() -> None:
-    reply = Reply(2 * W, torch.tensor(5), {"tau": torch.tensor(0.5)})
+    reply = Reply(Weights(2 * W), torch.tensor(5), {"tau": torch.tensor(0.5)})
     packed = pack_result(reply, Tally(torch.tensor(3)))
-    again, memory = unpack_result(packed, Tally, W.layout)
+    again, memory = unpack_result(packed, KIND)
     assert torch.equal(again.w.flat, reply.w.flat)
     assert (int(again.examples), float(again.measured["tau"])) == (5, 0.5)
     assert int(memory.rounds) == 3
-    _, nothing = unpack_result(pack_result(reply, ()), tuple, W.layout)
+    _, nothing = unpack_result(pack_result(reply, ()), KIND._replace(memory=kind_of(())))
     assert nothing == ()
+
+
+def test_no_client_starts_too_far_ahead_of_the_replies_that_were_read() -> None:
+    """At most `window` clients are trained or wait, however many a round has."""
+    workers = ScriptedWorkers(2)
+    stream = train_on_workers(
+        workers, [3, 0, 2, 1, 4], ROUND, shards(10, 40, 20, 5, 30), {}, KIND._replace(window=3)
+    )
+    started = [(int(reply.examples), sorted(workers.log)) for reply in stream]
+    assert [k for k, _ in started] == [3, 0, 2, 1, 4]
+    assert [len(log) for _, log in started] == [3, 4, 5, 5, 5]
+    assert started[0][1] == [0, 2, 3]
+
+
+def test_large_replies_have_a_small_window() -> None:
+    small = ResultKind.of(Reply(Weights(W), torch.tensor(1)), (), workers=2)
+    layout = Layout(("w",), ((11_000_000,),))
+    large = Weights(Vector(torch.zeros(11_000_000), layout))
+    assert small.window > 100_000
+    assert ResultKind.of(Reply(large, torch.tensor(1)), (), workers=2).window == 6
+    assert ResultKind.of(Reply(large, torch.tensor(1)), (), workers=8).window == 16

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from fedadb.algorithms import ALGORITHMS
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Round, Weights
-from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.algorithm import Context, Round
+from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
+from fedadb.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.local import Learner
 from fedadb.engine.stacked import Stacked
@@ -37,6 +38,17 @@ def test_stacked_is_one_by_one_but_for_rounding(name: str) -> None:
     assert sorted(cohorts[0].memories) == sorted(cohorts[1].memories)
 
 
+@pytest.mark.parametrize("optimizer", [SGD(nesterov=True), Adam(eps=1e-3), AdamW(eps=1e-3)])
+def test_stacked_takes_the_steps_of_the_plans_optimiser(optimizer: Optimizer) -> None:
+    plan = replace(PLAN, optimizer=optimizer)
+    plain, stacked = (
+        list(play(FedAvg(), kind(Learner(FedAvg(), model(FedAvg()), plan), shards(), Stream(1))))
+        for kind in (OneByOne, Stacked)
+    )
+    for one, other in zip(plain, stacked, strict=True):
+        torch.testing.assert_close(other.server.w.flat, one.server.w.flat, atol=2e-5, rtol=1e-4)
+
+
 @dataclass(frozen=True)
 class RaisesIn(FedAvg):
     """Raises in one of its hooks, for clients that hold one class only."""
@@ -44,9 +56,9 @@ class RaisesIn(FedAvg):
     hook: str = "batches"
     kind: type[Exception] = Fault
 
-    def batches(self, f: Model, sent: Any, data: Shard, plan: LocalPlan, rng: Stream) -> Any:
+    def batches(self, f: Model, data: Shard, ctx: Context[Any], rng: Stream) -> Any:
         one_class = len(data.counts.nonzero()) == 1
-        for step, batch in enumerate(plan.batches(data, rng)):
+        for step, batch in enumerate(ctx.plan.batches(data, rng)):
             if self.hook == "batches" and one_class and step == 1:
                 raise self.kind("no more")
             yield batch
@@ -56,7 +68,7 @@ class RaisesIn(FedAvg):
             raise self.kind("no more")
         return super().loss(f, w, batch, ctx)
 
-    def remember(self, w: Vector, ctx: Context[Any]) -> tuple[()]:
+    def remember(self, w: Vector, upload: Weights, ctx: Context[Any]) -> tuple[()]:
         if self.hook == "remember":
             raise self.kind("no more")
         return ()
@@ -72,7 +84,7 @@ def test_failures_name_client_and_round(hook: str, client: str) -> None:
     algorithm = RaisesIn(hook, ZeroDivisionError)
     cohort = Stacked(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
     with pytest.raises(ZeroDivisionError) as caught:
-        cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60))
+        list(cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60)))
     assert any(f"client {client}" in note for note in caught.value.__notes__)
 
 
@@ -80,4 +92,4 @@ def test_a_client_without_rows_is_named() -> None:
     empty = [replace(shard, rows=shard.rows[:0]) for shard in shards()]
     cohort = Stacked(Learner(FedAvg(), model(FedAvg()), PLAN), empty, Stream(1))
     with pytest.raises(BadInput, match="client 2 in round 1: it has no rows to train on"):
-        cohort(Weights(cohort.learner.f.weights()), [2], Round(1, 9, CLIENTS, 60))
+        list(cohort(Weights(cohort.learner.f.weights()), [2], Round(1, 9, CLIENTS, 60)))

@@ -71,6 +71,22 @@ def feddyn(client: Client, w: Tensors, batch: Batch, alpha: float) -> Tensors:
     return {n: g[n] - client.memory[n] for n in w}
 
 
+def scaffold(client: Client, w: Tensors, batch: Batch, control: Tensors) -> Tensors:
+    g = fedavg(client, w, batch)
+    return {n: g[n] + control[n] - client.memory[n] for n in w}
+
+
+def scaffold_memory(
+    client: Client, w: Tensors, control: Tensors, lr: float, momentum: float, steps: int
+) -> Tensors:
+    """Option II, divided by the weight that the steps give to a constant gradient."""
+    velocity, a = 0.0, 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1
+        a += velocity
+    return {n: client.memory[n] - control[n] + (client.received[n] - w[n]) / (a * lr) for n in w}
+
+
 def distilled(
     client: Client, w: Tensors, batch: Batch, beta: float, tau: float, hidden: list[int]
 ) -> Tensors:

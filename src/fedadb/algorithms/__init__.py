@@ -14,9 +14,10 @@ from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedsol import FedSOL
+from fedadb.algorithms.scaffold import SCAFFOLD
 from fedadb.core.algorithm import Algorithm
 
-ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any]]] = {
+ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
     algorithm.__name__.lower(): algorithm
     for algorithm in (
         FedAvg,
@@ -31,5 +32,6 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any]]] = {
         FedSOL,
         FedADB,
         FedProx,
+        SCAFFOLD,
     )
 }

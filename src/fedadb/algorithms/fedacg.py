@@ -2,19 +2,20 @@
 Gradient", CVPR 2024, arXiv:2201.03172.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch.nn.functional as F
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Lt
 from torch import Tensor
 
-from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
+from fedadb.core.replies import Reply, average
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector, clip, gradient
+from fedadb.core.vector import Vector, Weights
 
 
 class FedACGState(NamedTuple):
@@ -23,13 +24,17 @@ class FedACGState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedACG(Algorithm[FedACGState, Weights]):
-    """The server sends a point that momentum has moved ahead; clients stay close to it."""
+class FedACG(Algorithm[FedACGState]):
+    """The server sends a point that momentum has moved ahead; clients stay close to it.
+
+    The authors' code also clips gradients to the norm 10: `local.clip = 10`.
+    """
 
     lam: Annotated[float, Ge(0), Lt(1)] = 0.85  # λ: momentum
     beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no ½, as in the authors' code
-    clip: Annotated[float, Gt(0)] | None = None  # largest gradient norm; 10 in the authors' code
     weighted: bool = True  # average by sample count; the authors' code averages uniformly
+
+    takes_mean = False  # the server adds momentum
 
     def init(self, w: Vector) -> FedACGState:
         return FedACGState(w, w.zeros())
@@ -45,10 +50,6 @@ class FedACG(Algorithm[FedACGState, Weights]):
         drift = w - ctx.sent.w
         return F.cross_entropy(f(w, batch.x).logits, batch.y) + self.beta * (drift @ drift)
 
-    def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
-        g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
-        return g if self.clip is None else clip(g, self.clip)
-
-    def aggregate(self, s: FedACGState, replies: Sequence[Reply], round: Round) -> FedACGState:
+    def aggregate(self, s: FedACGState, replies: Iterable[Reply], round: Round) -> FedACGState:
         mean = average(replies, weighted=self.weighted)
         return FedACGState(mean, self.lam * s.m + (mean - self.ahead(s)))

@@ -2,7 +2,7 @@
 Forgetting", MM 2026, doi:10.1145/3767308.3835615. Equation numbers are the paper's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
-from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.algorithm import Algorithm, Context
 from fedadb.core.balance import balanced
-from fedadb.core.data import Batch, LocalPlan, Shard
+from fedadb.core.data import Batch, Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 
 
 class Anchors(NamedTuple):
@@ -85,9 +85,6 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"A": nn.Linear(dim, classes), "L": nn.Linear(dim, classes)}  # ψ_A, ψ_L
 
-    def init(self, w: Vector) -> Weights:
-        return Weights(w)
-
     # server: class anchor generation (CAG)
 
     def broadcast(self, s: Weights, f: Model, rng: Stream) -> FedADBBroadcast:
@@ -121,9 +118,6 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
             )
         return Anchors(x, c, confidence)
 
-    def aggregate(self, s: Weights, replies: Sequence[Reply], round: Round) -> Weights:
-        return Weights(average(replies))
-
     def keep(self, sent: FedADBBroadcast, f: Model) -> KeptAnchors | None:
         return KeptAnchors(*sent, *_bounds(f)) if self.generate else None
 
@@ -139,17 +133,18 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     # client: dual-branch collaborative training (DBCT)
 
     def batches(
-        self, f: Model, sent: FedADBBroadcast, data: Shard, plan: LocalPlan, rng: Stream
+        self, f: Model, data: Shard, ctx: Context[FedADBBroadcast], rng: Stream
     ) -> Iterator[DualBatch]:
         """Each local batch, with a class-balanced one of the same size."""
-        anchors = sent.anchors._replace(x=f.domain.dequantise(sent.anchors.x))
+        anchors = ctx.sent.anchors
+        anchors = anchors._replace(x=f.domain.dequantise(anchors.x))
         if self.anchors_for == "missing":
             missing = data.counts[anchors.c] == 0
             anchors = Anchors(*(part[missing] for part in anchors))
         generator = rng.at("balanced").generator()
-        sizes = plan.sizes(len(data))
+        sizes = ctx.plan.sizes(len(data))
         balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, generator)
-        for (rows, copies), local in zip(balance, plan.batches(data, rng), strict=True):
+        for (rows, copies), local in zip(balance, ctx.plan.batches(data, rng), strict=True):
             real = data.batch(rows.to(data.rows.device), generator)
             yield DualBatch(self.mix(f, real, anchors, copies.to(data.rows.device)), local)
 

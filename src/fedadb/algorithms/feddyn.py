@@ -2,19 +2,20 @@
 arXiv:2111.04263.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import torch.nn.functional as F
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 from torch import Tensor
 
-from fedadb.core.algorithm import Algorithm, Context, Reply, Round, Weights, average
+from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
+from fedadb.core.replies import Mean, Reply, Sum
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector, clip, combine, gradient
+from fedadb.core.vector import Vector, Weights, gradient
 
 
 class FedDynState(NamedTuple):
@@ -39,8 +40,12 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
     # repositories). "official": as in the authors' own code, where α scales with a client's share
     # of the rows, the mean is uniform, gradients are clipped and the mean is deployed, not w.
     variant: Literal["reference", "official"] = "reference"
-    # Largest gradient norm; None: 10 in the official variant, no clipping in the reference one.
-    clip: Annotated[float, Gt(0)] | None = None
+
+    takes_mean = False  # the server subtracts h/α
+
+    @property
+    def default_clip(self) -> float | None:
+        return None if self.variant == "reference" else 10.0
 
     def init(self, w: Vector) -> FedDynState:
         return FedDynState(w, w.zeros(), w)
@@ -68,23 +73,28 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
         self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights, FedDynMemory]
     ) -> Vector:
         if self.variant == "reference":
-            g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
-            return g if self.clip is None else clip(g, self.clip)
-        # In the authors' code the quadratic term is part of the weight decay, which is not clipped.
-        alpha = self.client_alpha(ctx)
+            return super().gradient(f, w, batch, ctx)
         g = gradient(lambda v: F.cross_entropy(f(v, batch.x).logits, batch.y), w)
-        return clip(g - ctx.memory.g - alpha * ctx.sent.w, self.clip or 10.0) + alpha * w
+        return g - ctx.memory.g - self.client_alpha(ctx) * ctx.sent.w
 
-    def remember(self, w: Vector, ctx: Context[Weights, FedDynMemory]) -> FedDynMemory:
+    def decay(self, ctx: Context[Weights, FedDynMemory]) -> Tensor | float | None:
+        """In the authors' code the quadratic term is part of the weight decay."""
+        return None if self.variant == "reference" else self.client_alpha(ctx)
+
+    def remember(
+        self, w: Vector, upload: Weights, ctx: Context[Weights, FedDynMemory]
+    ) -> FedDynMemory:
         return FedDynMemory(ctx.memory.g - self.client_alpha(ctx) * (w - ctx.sent.w))
 
-    def aggregate(self, s: FedDynState, replies: Sequence[Reply], round: Round) -> FedDynState:
-        mean = average(replies, weighted=self.variant == "reference")
+    def aggregate(self, s: FedDynState, replies: Iterable[Reply], round: Round) -> FedDynState:
+        mean, moved = Mean[Vector](replies, weighted=self.variant == "reference"), Sum[Vector]()
+        for reply in replies:
+            mean.add(reply, reply.w)
+            moved.add(1.0, reply.w - s.w)
         if self.alpha == 0:
-            return FedDynState(mean, s.h, mean)
-        moved = combine([1.0] * len(replies), (r.w - s.w for r in replies))
-        h = s.h - self.alpha / round.clients * moved
-        return FedDynState(mean - h / self.alpha, h, mean)
+            return FedDynState(mean.value, s.h, mean.value)
+        h = s.h - self.alpha / round.clients * moved.total
+        return FedDynState(mean.value - h / self.alpha, h, mean.value)
 
     def deployed(self, s: FedDynState) -> Vector:
         return s.w if self.variant == "reference" else s.mean

@@ -2,7 +2,7 @@
 2023, arXiv:2301.09604.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -10,9 +10,8 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from fedadb.core.algorithm import Algorithm, Reply, Round, Weights, average, shares
-from fedadb.core.model import Model
-from fedadb.core.stream import Stream
+from fedadb.core.algorithm import Algorithm, Round
+from fedadb.core.replies import Mean, Reply
 from fedadb.core.vector import Vector
 
 
@@ -22,34 +21,34 @@ class FedExPState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedExP(Algorithm[FedExPState, Weights]):
+class FedExP(Algorithm[FedExPState]):
     """FedAvg with a server step that grows with the disagreement of the clients' updates."""
 
     eps: Annotated[float, Ge(0)] = 1e-3  # ε, in the first round
     evaluate_mean: bool = True  # deploy the mean of the last two iterates, as the authors do
 
+    takes_mean = False  # the server extrapolates
+
     def init(self, w: Vector) -> FedExPState:
         return FedExPState(w, w)
 
-    def broadcast(self, s: FedExPState, f: Model, rng: Stream) -> Weights:
-        return Weights(s.w)
-
-    def aggregate(self, s: FedExPState, replies: Sequence[Reply], round: Round) -> FedExPState:
-        mean = average(replies)
+    def aggregate(self, s: FedExPState, replies: Iterable[Reply], round: Round) -> FedExPState:
+        weights, moved, m = Mean[Vector](replies), Mean[Tensor](replies), 0
+        for reply in replies:
+            weights.add(reply, reply.w)
+            moved.add(reply, (reply.w - s.w).norm().square())
+            m += 1
+        mean = weights.value
+        # ‖Δ‖² decreases with the square of the learning rate, so ε does too.
+        step = self.step(moved.value, mean - s.w, m * self.eps * round.lr_factor**2)
         # Written around the mean, so that a step of 1 is bit-identical to FedAvg.
-        w = mean + (self.step(s, replies, mean, round) - 1) * (mean - s.w)
+        w = mean + (step - 1) * (mean - s.w)
         return FedExPState(w, s.w if round.t > 1 else w)  # the authors deploy w₁ after round 1
 
-    def step(self, s: FedExPState, replies: Sequence[Reply], mean: Vector, round: Round) -> Tensor:
-        """η_g = max(1, ½ Σ p_k‖Δ_k‖² / (‖Σ p_k Δ_k‖² + m ε_t))."""
-        moved = sum(
-            p * (r.w - s.w).norm().square() for p, r in zip(shares(replies), replies, strict=True)
-        )
-        mean_moved = (mean - s.w).norm().square()
-        # ‖Δ‖² decreases with the square of the learning rate, so ε does too.
-        eps = self.eps * round.lr_factor**2
+    def step(self, moved: Tensor, mean_update: Vector, eps: float) -> Tensor:
+        """η_g = max(1, ½ Σ p_k‖Δ_k‖² / (‖Σ p_k Δ_k‖² + m ε_t)); `moved` is the first sum."""
         # 0 / 0 if no client moved: there is nothing to extrapolate.
-        ratio = torch.nan_to_num(0.5 * moved / (mean_moved + len(replies) * eps))
+        ratio = torch.nan_to_num(0.5 * moved / (mean_update.norm().square() + eps))
         return ratio.clamp(min=1)
 
     def deployed(self, s: FedExPState) -> Vector:

@@ -13,11 +13,11 @@ from annotated_types import Gt
 from torch import Tensor, nn
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Weights
+from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
-from fedadb.core.vector import Vector, clip, gradient
+from fedadb.core.vector import Vector, Weights
 
 
 class SimplexETF(nn.Module):
@@ -48,9 +48,10 @@ class FedGELA(FedAvg):
     """FedAvg on a fixed classifier, whose logits each client scales by its class frequencies."""
 
     temperature: Annotated[float, Gt(0)] = 0.2
-    clip: Annotated[float, Gt(0)] | None = 20.0  # largest gradient norm
     # Normalisation of the features: by batch statistics, or to length √d.
     feature_norm: Literal["batch", "length"] = "batch"
+
+    default_clip = 20.0
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
         return {"head": SimplexETF(dim, classes, self.feature_norm)}
@@ -58,10 +59,6 @@ class FedGELA(FedAvg):
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
         logits = f(w, batch.x).logits * prior_scale(ctx.counts) / self.temperature
         return F.cross_entropy(logits, batch.y)
-
-    def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:
-        g = gradient(lambda v: self.loss(f, v, batch, ctx), w)
-        return g if self.clip is None else clip(g, self.clip)
 
 
 def prior_scale(counts: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Weights
+from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Weights
+from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.losses import distil
 from fedadb.core.model import Model
-from fedadb.core.vector import Vector, gradient
+from fedadb.core.vector import Vector, Weights, gradient
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def cost_key(e: Experiment) -> str:
     settings = {
         "model": table["model"],
         "algorithm": table["algorithm"],
+        "optimizer": table["local"]["optimizer"],
         "own_code": own_code(e),
         "shape": size.shape,
         "classes": size.classes,
@@ -132,8 +133,7 @@ def measure_cost(e: Experiment) -> StepCost:
         sent, broadcast = timed(lambda: algorithm.broadcast(s, f, Stream(0)))
         learner = Learner(algorithm, f, replace(e.local, epochs=1, batch_size=ROWS))
         round = Round(1, e.rounds, e.federation.clients, len(splits.train.y))
-        memory = algorithm.memory(sent.w)
-        _, training = timed(lambda: learner.train(shard, sent, memory, round, Stream(0)))
+        _, training = timed(lambda: learner.train(shard, sent, None, round, Stream(0)))
         test_set = TestSet(f, test, splits.transform, ROWS)
         _, testing = timed(lambda: test_set.evaluate_batch(algorithm.deployed(s), 0))
     return StepCost(training / len(rows), testing / len(test.y), broadcast)

@@ -53,7 +53,7 @@ def reproduce(
     scale: Annotated[
         float,
         typer.Option(
-            help="Run a share of the rounds, such as 0.1, with lr_decay adjusted so that the "
+            help="Run a share of the rounds, such as 0.1, with the schedule adjusted so that the "
             "learning rate falls as far."
         ),
     ] = 1.0,

@@ -27,11 +27,11 @@ class ClientTrainer:
 
     def __init__(
         self,
-        learner: Learner[Any, Any, Any],
+        learner: Learner[Any, Any, Any, Any],
         shards: Sequence[Shard],
         rng: Stream,
         sent_kind: type[Any],
-        memory_kind: type[Any],
+        memory_kind: Any,
     ) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()

@@ -6,7 +6,7 @@ replies travel as named arrays; everything else by Ray's own serialisation, whic
 cluster must belong to one owner.
 """
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,13 +17,20 @@ from torch import Tensor
 
 from fedadb.cluster.actor import ClientTrainer, convert_shards, to_arrays, to_tensors, versions
 from fedadb.cluster.connection import cpus, last_line
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack
+from fedadb.core.replies import Replies, Reply
 from fedadb.core.stream import Stream
 from fedadb.engine.local import Learner
-from fedadb.engine.scheduling import MAX_LOSSES, RemoteError, WorkerLost, train_on_workers
+from fedadb.engine.scheduling import (
+    MAX_LOSSES,
+    RemoteError,
+    ResultKind,
+    WorkerLost,
+    train_on_workers,
+)
 
 START_SECONDS = 300  # for an actor to start, while no other trains
 
@@ -39,7 +46,7 @@ class Task(NamedTuple):
 class RayCohort:
     """A cohort of Ray actors, on the Ray cluster that this process is connected to."""
 
-    learner: Learner[Any, Any, Any]
+    learner: Learner[Any, Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
     workers: int
@@ -47,22 +54,27 @@ class RayCohort:
     _free: list[Any] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)  # by the reference of their result
     _arguments: tuple[Any, ...] = ()  # of every actor, the large ones by reference
-    _memory_kind: type[Any] = tuple
+    _kind: ResultKind | None = None
     _sent: Any = None  # reference of the round's broadcast
     _failed_starts: int = 0
 
-    def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
+    def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> Replies[Reply[Any]]:
         try:
-            if not self._arguments:
-                self._prepare(sent)
+            if self._kind is None:
+                self._kind = self._prepare(sent, round)
             self._failed_starts = 0
             while len(self._free) + len(self._tasks) < self.workers:
                 self._start_actor()
             self._sent = ray.put(to_arrays(pack(sent)))
-            layout = self.learner.f.layout
-            return train_on_workers(
-                self, clients, round, self.shards, self.memories, self._memory_kind, layout
-            )
+        except BaseException:
+            self.close()
+            raise
+        replies = train_on_workers(self, clients, round, self.shards, self.memories, self._kind)
+        return Replies(self._closing_on_error(replies), replies.rows)
+
+    def _closing_on_error(self, replies: Iterable[Reply[Any]]) -> Iterator[Reply[Any]]:
+        try:
+            yield from replies
         except BaseException:
             self.close()  # otherwise an actor would continue to train a client in vain
             raise
@@ -109,9 +121,10 @@ class RayCohort:
             return [(k, RemoteError(*result))]
         return [(k, to_tensors(result))]
 
-    def _prepare(self, sent: Any) -> None:
+    def _prepare(self, sent: Any, round: Round) -> ResultKind:
         """Put what every actor needs into the object store."""
-        self._memory_kind = type(self.learner.algorithm.memory(sent.w))
+        reply, memory = self.learner.example_reply(sent, round), self.learner.first_memory(sent.w)
+        kind = ResultKind.of(reply, memory, self.workers)
         # Actors map arrays from the store; tensors would be copied into each actor.
         data = convert_shards(self.shards, Tensor.numpy)
         self._arguments = (
@@ -119,8 +132,9 @@ class RayCohort:
             ray.put(data),
             self.rng,
             type(sent),
-            self._memory_kind,
+            kind.memory,
         )
+        return kind
 
     def _start_actor(self) -> None:
         kind: Any = ray.remote(num_cpus=1, max_restarts=0)(ClientTrainer)

@@ -1,36 +1,22 @@
 """What a federated algorithm is: hyperparameters, and one hook per place where methods differ."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, get_type_hints
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
+from fedadb.core.replies import Reply, U, average
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector, combine, gradient
+from fedadb.core.vector import HasWeights, Vector, Weights, gradient
 
-
-class HasWeights(Protocol):
-    """Server states and broadcasts: NamedTuples with the weights `w` among their fields."""
-
-    @property
-    def w(self) -> Vector: ...
-
-
-S = TypeVar("S", bound=HasWeights)  # server state
-B = TypeVar("B", bound=HasWeights)  # broadcast: what the server sends to the clients of a round
+S = TypeVar("S", bound=HasWeights, default=Weights)  # server state
+B = TypeVar("B", bound=HasWeights, default=Weights)  # broadcast: what a round's clients receive
 C = TypeVar("C", default=tuple[()])  # client memory: what a client keeps between its rounds
-
-
-class Weights(NamedTuple):
-    """The simplest server state and broadcast: weights alone."""
-
-    w: Vector
 
 
 class Round(NamedTuple):
@@ -40,42 +26,64 @@ class Round(NamedTuple):
     total: int  # T
     clients: int  # K: all clients, not only those of this round
     examples: int  # N: the number of rows of all clients
-    lr_factor: float = 1.0  # this round's learning rate over the first round's; set by `federate`
-
-
-class Reply(NamedTuple):
-    """What a client sends back: its weights w_k, its number of rows n_k, and measurements."""
-
-    w: Vector
-    examples: Tensor
-    measured: Mapping[str, Tensor] = MappingProxyType({})
+    lr_factor: float = 1.0  # this round's learning rate over the plan's; set by `federate`
 
 
 class Context(NamedTuple, Generic[B, C]):
-    """What client k holds during round t."""
+    """What client k knows during round t."""
 
     sent: B  # the broadcast it received
     memory: C
     counts: Tensor  # n_{k,c}: its number of rows of each class
     round: Round
+    plan: LocalPlan  # how it trains: epochs, optimiser, …
+    steps: Tensor  # its number of local steps in this round
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of this round."""
+        return self.plan.lr_at(self.round.t, self.round.total)
 
 
-class Algorithm(ABC, Generic[S, B, C]):
+class Algorithm(Generic[S, B, C, U]):
     """A federated algorithm: a frozen dataclass whose fields are the hyperparameters.
 
-    The type parameters are the server state, the broadcast and the client memory: NamedTuples of
-    Vectors and Tensors. Hooks return new ones and modify nothing. Each default means "as in plain
-    local SGD", so a method overrides only the hooks in which it differs. `loss` and `gradient`
-    draw no random numbers and do not branch on the value of a tensor.
+    Each hook's default is that of FedAvg, so a method overrides only the hooks in which it differs.
+    The type parameters are the server state, the broadcast, the client memory and the upload:
+    NamedTuples of Vectors and Tensors; the first two and the last have the weights `w` among their
+    fields. Hooks return new ones and modify nothing. `loss` and `gradient` draw no random numbers
+    and do not branch on the value of a tensor.
+
+    A method that changes what clients do:
 
     ```python
     @dataclass(frozen=True)
-    class FedProx(fedadb.FedAvg):
-        mu: float = 0.01  # weight of the proximal term
+    class LogitAdjustment(fedadb.Algorithm):
+        tau: float = 1.0  # strength
 
         def loss(self, f, w, batch, ctx):
-            drift = w - ctx.sent.w
-            return super().loss(f, w, batch, ctx) + self.mu / 2 * (drift @ drift)
+            prior = (ctx.counts + 1) / (ctx.counts + 1).sum()
+            return F.cross_entropy(f(w, batch.x).logits + self.tau * prior.log(), batch.y)
+    ```
+
+    A method that changes what the server does:
+
+    ```python
+    class State(NamedTuple):
+        w: fedadb.Vector
+        m: fedadb.Vector  # momentum
+
+
+    @dataclass(frozen=True)
+    class ServerMomentum(fedadb.Algorithm[State]):
+        beta: float = 0.9
+
+        def init(self, w):
+            return State(w, w.zeros())
+
+        def aggregate(self, s, replies, round):
+            m = self.beta * s.m + (fedadb.average(replies) - s.w)
+            return State(s.w + m, m)
     ```
     """
 
@@ -83,26 +91,48 @@ class Algorithm(ABC, Generic[S, B, C]):
     broadcast_seconds_key: ClassVar[str | None] = None
     # The names that `measure` returns. A server records no other measurement of a real site.
     measures: ClassVar[tuple[str, ...]] = ()
+    # Whether `aggregate` only takes means of what clients send. A method whose server has a step of
+    # its own sets this to false, and is then not combined with a server optimiser.
+    takes_mean: ClassVar[bool] = True
+
+    @property
+    def default_clip(self) -> float | None:
+        """The largest gradient norm if the plan's `clip` is "auto"; None: no clipping."""
+        return None
+
+    def check_plan(self, plan: LocalPlan) -> None:
+        """Raise BadInput if the method cannot work with clients that train by this plan."""
 
     # model
 
     def heads(self, dim: int, classes: int) -> Mapping[str, nn.Module]:
-        """The classifiers on top of `dim` features, by name; the first is deployed."""
+        """The classifiers on top of `dim` features, by name; the first is deployed.
+
+        `f(w, x, name)` computes with the head of that name, `f(w, x)` with the first.
+        """
         return {"head": nn.Linear(dim, classes)}
 
     # server
 
-    @abstractmethod
     def init(self, w: Vector) -> S:
         """The state before the first round, given the initial weights."""
+        return Weights(w)  # type: ignore[return-value]  # S defaults to Weights
 
-    @abstractmethod
     def broadcast(self, s: S, f: Model, rng: Stream) -> B:
-        """What the clients of the coming round receive."""
+        """What the clients of the coming round receive.
 
-    @abstractmethod
-    def aggregate(self, s: S, replies: Sequence[Reply], round: Round) -> S:
-        """The state after the round."""
+        In a real federation, the type of a broadcast of your own must be the return annotation.
+        """
+        return Weights(s.w)  # type: ignore[return-value]  # B defaults to Weights
+
+    def aggregate(self, s: S, replies: Iterable[Reply[U]], round: Round) -> S:
+        """The state after the round.
+
+        `replies` is a stream in the order of the clients that can be read once: `average(replies)`
+        reads it, and so does a loop with `Mean` and `Sum`. `reply.w` are a client's weights,
+        `reply.upload` is what it uploaded, `reply.examples` its number of rows.
+        """
+        return s._replace(w=average(replies))  # type: ignore[attr-defined, no-any-return]
 
     def deployed(self, s: S) -> Vector:
         """The weights that are evaluated, and saved at the end."""
@@ -115,43 +145,64 @@ class Algorithm(ABC, Generic[S, B, C]):
     # client
 
     def memory(self, w: Vector) -> C:
-        """A client's memory before its first round."""
+        """A client's memory before its first round, given the weights that it then receives."""
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
-    def batches(
-        self, f: Model, sent: B, data: Shard, plan: LocalPlan, rng: Stream
-    ) -> Iterator[Any]:
-        """The batch of each local step; only the algorithm itself looks inside."""
-        return plan.batches(data, rng)
+    def start(self, ctx: Context[B, C]) -> Vector:
+        """The weights at which local training starts."""
+        return ctx.sent.w
+
+    def batches(self, f: Model, data: Shard, ctx: Context[B, C], rng: Stream) -> Iterator[Any]:
+        """The batch of each local step; only the algorithm itself looks inside.
+
+        `data` are the client's rows: what needs a pass over them before training is computed here,
+        and is added to the batches.
+        """
+        return ctx.plan.batches(data, rng)
 
     def measure(self, f: Model, batch: Any, ctx: Context[B, C]) -> Mapping[str, Tensor]:
         """Numbers for the record, computed before the first step and averaged over clients."""
         return {}
 
     def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Tensor:
-        """The loss that `gradient` differentiates."""
+        """The loss that `gradient` differentiates.
+
+        `f(w, batch.x).logits` are the model's predictions for the inputs and `.features` what they
+        are computed from, `batch.y` are the labels, `ctx.sent.w` the weights that the client
+        received, `ctx.counts` its number of rows of each class.
+        """
         return F.cross_entropy(f(w, batch.x).logits, batch.y)
 
     def gradient(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Vector:
-        """The direction that a local SGD step descends."""
+        """The direction that a local step descends: a new Vector, which the engine may modify."""
         return gradient(lambda v: self.loss(f, v, batch, ctx), w)
 
-    def remember(self, w: Vector, ctx: Context[B, C]) -> C:
-        """The client's memory after it trained to the weights w."""
+    def decay(self, ctx: Context[B, C]) -> Tensor | float | None:
+        """A weight decay of the method's own, which gradient clipping leaves out; None: none."""
+        return None
+
+    def upload(self, f: Model, w: Vector, data: Shard, ctx: Context[B, C]) -> U:
+        """What the client sends after it trained to the weights w.
+
+        `data` are the client's rows: what needs a pass over them after training is computed here.
+        Its tensors have the same shapes in every round. `ctx.memory` is still the old memory.
+        """
+        return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
+
+    def remember(self, w: Vector, upload: U, ctx: Context[B, C]) -> C:
+        """The client's memory after it trained to the weights w and made this upload."""
         return ctx.memory
 
 
-def shares(replies: Sequence[Reply], weighted: bool = True) -> list[float]:
-    """p_k = n_k / Σ n, or 1 / (number of replies) if not weighted."""
-    examples = [int(reply.examples) if weighted else 1 for reply in replies]
-    return [n / sum(examples) for n in examples]
-
-
-def average(replies: Sequence[Reply], weighted: bool = True) -> Vector:
-    """Σ p_k w_k: the mean of the clients' weights, by number of rows unless `weighted` is false.
-
-    ```python
-    w = fedadb.average(replies)
-    ```
-    """
-    return combine(shares(replies, weighted), (reply.w for reply in replies))
+def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
+    """The type of the algorithm's broadcast, from the annotation of `broadcast`."""
+    hook = type(algorithm).broadcast
+    if hook is Algorithm.broadcast:
+        return Weights
+    kind = get_type_hints(hook).get("return")
+    if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        raise BadInput(
+            f"{type(algorithm).__name__}.broadcast needs a return annotation, such as "
+            "`-> Weights`: sites must know the type of what they receive"
+        )
+    return kind

@@ -2,10 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -101,6 +101,10 @@ class Vector:
         product: Tensor = torch.dot(self.flat, self._other(other))
         return product
 
+    def add_(self, other: "Vector", factor: float) -> None:
+        """Add factor · other to this Vector, in place."""
+        self.flat.add_(self._other(other), alpha=factor)
+
     def norm(self) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(self.flat)
         return length
@@ -142,14 +146,17 @@ register_pytree_node(
 )
 
 
-def combine(weights: Sequence[float], vectors: Iterable[Vector]) -> Vector:
-    """Σ a_i v_i, summed in the given order."""
-    terms = zip(weights, vectors, strict=True)
-    a, v = next(terms)
-    total = a * v
-    for a, v in terms:
-        total.flat.add_(total._other(v), alpha=a)
-    return total
+class HasWeights(Protocol):
+    """Server states, broadcasts and uploads: NamedTuples with the weights `w` in a field."""
+
+    @property
+    def w(self) -> Vector: ...
+
+
+class Weights(NamedTuple):
+    """The simplest server state, broadcast and upload: weights alone."""
+
+    w: Vector
 
 
 def clip(v: Vector, longest: float) -> Vector:

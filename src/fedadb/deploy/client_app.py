@@ -7,18 +7,19 @@ configuration says what the site is: `data` and `state`, or `partition-id` in si
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from fedadb.core.algorithm import Weights
+from fedadb.core.algorithm import broadcast_kind
 from fedadb.core.data import DataSpec, Examples, Shard
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.stream import Stream
+from fedadb.core.vector import Weights
 from fedadb.datasets.own import load_own
 from fedadb.deploy import messages, refusals
 from fedadb.deploy.delivery import QUERY
@@ -36,7 +37,13 @@ from fedadb.deploy.site_rules import (
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import TestSet, mixed_order
 from fedadb.engine.local import Learner
-from fedadb.experiment.build import FederatedData, build_data, build_model, pick_device
+from fedadb.experiment.build import (
+    FederatedData,
+    build_data,
+    build_model,
+    make_learner,
+    pick_device,
+)
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
 
@@ -59,11 +66,11 @@ Tree = TypeVar("Tree")
 class SiteLearner(NamedTuple):
     """The site's learner and data, and the types of what it receives and remembers."""
 
-    learner: Learner[Any, Any, Any]
+    learner: Learner[Any, Any, Any, Any]
     shard: Shard
     test: Examples | None  # None in simulations, where the server has all test data
     broadcast: type[Any]
-    memory: type[Any]
+    memory: Any
 
     def to_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: t.to(self.shard.rows.device) for name, t in tensors.items()}
@@ -179,14 +186,13 @@ def _site_learner(toml: str, spec: DataSpec, data: str, partition: int) -> SiteL
         shard = Shard(train.to(device), rows, len(spec.classes), spec.transform)
     else:
         shard = _federated_data(toml).shards[partition]
-    broadcast = get_type_hints(type(e.algorithm).broadcast)["return"]
-    memory = type(e.algorithm.memory(f.weights()))
-    learner: Learner[Any, Any, Any] = Learner(e.algorithm, f, e.local)
+    learner = make_learner(e, f)
+    memory = kind_of(learner.first_memory(f.weights()))
     try:
         learner.require_usable(shard)
     except BadInput as error:
         raise Refusal(refusals.NO_DATA, str(error)) from error
-    return SiteLearner(learner, shard, test, broadcast, memory)
+    return SiteLearner(learner, shard, test, broadcast_kind(e.algorithm), memory)
 
 
 @functools.lru_cache(maxsize=1)

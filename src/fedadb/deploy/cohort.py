@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from flwr.app import RecordDict
 
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
+from fedadb.core.replies import MissingReply, Replies, Reply
 from fedadb.core.vector import Vector
-from fedadb.deploy.delivery import TRAIN, NoReply, Replies, send_and_wait
+from fedadb.deploy.delivery import TRAIN, DeliveryState, NoReply, send_and_wait
 from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_in
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.replies import CheckedReply, Spread, check_reply
-from fedadb.engine.cohorts import MissingReply
+from fedadb.engine.local import Learner
 from fedadb.experiment.settings import Deployment
 
 RECENT = 10  # replies that tell how far a site usually goes
@@ -26,25 +27,30 @@ RETRY_SECONDS = 2.0  # before a round is tried again: a site may have reconnecte
 
 @dataclass
 class SiteCohort:
-    """Trains the clients of a round at their sites, and drops replies that are not valid."""
+    """Trains the clients of a round at their sites, and drops replies that are not valid.
 
+    A round's replies are all in memory, because whether one is plausible depends on the others.
+    """
+
+    learner: Learner[Any, Any, Any, Any]  # as the sites have it
     sites: Participants
     deployment: Deployment
-    last_used: dict[int, int]  # the last round in which each client's reply was used
+    last_used: Mapping[int, int]  # the last round in which each client's reply was used
     on_status: Callable[[str], None] = lambda status: None  # called with the state of the round
     # the distance and the rows of the last replies that were used
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def __call__(
         self, sent: Any, clients: Sequence[int], round: Round
-    ) -> list[Reply | MissingReply]:
+    ) -> Replies[Reply[Any] | MissingReply]:
+        example = self.learner.example_reply(sent, round)
         valid: dict[int, CheckedReply] = {}
         missing: dict[int, MissingReply] = {}
         needed = self._needed(len(clients))
         for attempt in range(self.deployment.retries + 1):
             if attempt:
                 time.sleep(RETRY_SECONDS)
-            for k, result in self._train(sent, list(missing) or clients, round).items():
+            for k, result in self._train(sent, list(missing) or clients, round, example).items():
                 missing.pop(k, None)
                 if isinstance(result, MissingReply):
                     missing[k] = result
@@ -53,9 +59,11 @@ class SiteCohort:
             missing |= self._drop_far(valid, sent.w)
             if len(valid) >= needed:
                 self._recent.extend(self._distances(valid))
-                self.last_used |= dict.fromkeys(valid, round.t)
-                return [missing.get(k) or self._counted(k, valid[k].reply) for k in clients]
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.values())
+                rows = [self.sites.counted[k] for k in valid]
+                answers = [missing.get(k) or self._counted(k, valid[k].reply) for k in clients]
+                return Replies(answers, rows)
+        names = self.sites.names
+        reasons = "; ".join(f"{names[k]}: {lost.reason}" for k, lost in missing.items())
         raise Fault(
             f"round {round.t}: {len(valid)} of {len(clients)} sites replied, but {needed} are "
             f"needed ({reasons}); the same command resumes after round {round.t - 1}"
@@ -67,7 +75,7 @@ class SiteCohort:
         return min(asked, -(-asked // 2) if least is None else least)
 
     def _train(
-        self, sent: Any, clients: Sequence[int], round: Round
+        self, sent: Any, clients: Sequence[int], round: Round, example: Reply[Any]
     ) -> dict[int, CheckedReply | MissingReply]:
         connected, names = self.sites.connected(), self.sites.names
         node_of = {k: connected[names[k]] for k in clients if names[k] in connected}
@@ -89,21 +97,22 @@ class SiteCohort:
         )
         offline = NoReply("is not connected")
         return {
-            k: self._check(k, replies[node_of[k]] if k in node_of else offline, sent.w)
+            k: self._check(k, replies[node_of[k]] if k in node_of else offline, sent.w, example)
             for k in clients
         }
 
-    def _check(self, k: int, reply: RecordDict | NoReply, w: Vector) -> CheckedReply | MissingReply:
-        name, rows = self.sites.names[k], self.sites.rows[k]
+    def _check(
+        self, k: int, reply: RecordDict | NoReply, w: Vector, example: Reply[Any]
+    ) -> CheckedReply | MissingReply:
         if isinstance(reply, NoReply):
-            return MissingReply(name, reply.reason)
-        measures = self.sites.experiment.algorithm.measures
+            return MissingReply(reply.reason)
+        measures = self.learner.algorithm.measures
         try:
-            return check_reply(tensors_in(reply), w, rows, self.deployment.norm_bound, measures)
+            return check_reply(tensors_in(reply), w, self.sites.rows[k], example, measures)
         except Fault as error:
-            return MissingReply(name, shown(error))
+            return MissingReply(shown(error))
         except Exception as error:  # whatever a site sends, it must not stop the others
-            return MissingReply(name, f"its reply cannot be read: {type(error).__name__}")
+            return MissingReply(f"its reply cannot be read: {type(error).__name__}")
 
     def _drop_far(self, valid: dict[int, CheckedReply], w: Vector) -> dict[int, MissingReply]:
         """Remove the replies whose weights are much farther from the received ones than usual.
@@ -132,13 +141,13 @@ class SiteCohort:
                     f"its weights are {distance:.4g} away from the received ones; by {what} and "
                     f"deployment.median_bound, {largest:.4g} is the most"
                 )
-                dropped[k] = MissingReply(self.sites.names[k], reason)
+                dropped[k] = MissingReply(reason)
         return dropped
 
     def _distances(self, replies: Mapping[int, CheckedReply]) -> list[tuple[float, int]]:
         return [(checked.distance, self.sites.counted[k]) for k, checked in replies.items()]
 
-    def _counted(self, k: int, reply: Reply) -> Reply:
+    def _counted(self, k: int, reply: Reply[Any]) -> Reply[Any]:
         """The reply with the number of rows by which the site counts."""
         counted = self.sites.counted[k]
         return (
@@ -148,7 +157,7 @@ class SiteCohort:
         )
 
 
-def describe(replies: Replies, name_of: Mapping[int, str], away: Sequence[str]) -> str:
+def describe(replies: DeliveryState, name_of: Mapping[int, str], away: Sequence[str]) -> str:
     """Who was asked, who answered when, and who is waited for, in one sentence."""
     parts = [f"asked {', '.join(name_of.values()) or 'nobody'}"]
     if away:

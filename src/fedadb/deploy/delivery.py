@@ -38,7 +38,7 @@ class NoReply(NamedTuple):
     final: bool = False  # the reason does not go away by itself
 
 
-class Replies(NamedTuple):
+class DeliveryState(NamedTuple):
     """Which nodes have replied so far."""
 
     seconds: Mapping[int, float]  # after which a node replied or reported an error
@@ -53,7 +53,7 @@ def send_and_wait(
     group: str,
     deadline: float,
     reconnect: float = 0.0,
-    on_change: Callable[[Replies], None] = lambda replies: None,
+    on_change: Callable[[DeliveryState], None] = lambda replies: None,
 ) -> dict[int, RecordDict | NoReply]:
     """Send each node its content, and wait for all replies or the deadline.
 
@@ -252,8 +252,8 @@ def _pull(grid: Grid, requests: Iterable[_Request], seconds: float, is_last: boo
         pull.done.wait(max(0.0, end - perf_counter()))
 
 
-def _state(requests: Mapping[int, _Request], began: float) -> Replies:
-    return Replies(
+def _state(requests: Mapping[int, _Request], began: float) -> DeliveryState:
+    return DeliveryState(
         {n: r.replied - began for n, r in requests.items() if r.replied is not None},
         frozenset(n for n, r in requests.items() if isinstance(r.result, NoReply)),
         {n: r.left is None for n, r in requests.items() if r.result is None},

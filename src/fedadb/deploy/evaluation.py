@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from flwr.app import RecordDict
 
-from fedadb.core.algorithm import Round, Weights
+from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
-from fedadb.core.vector import Vector
+from fedadb.core.vector import Vector, Weights
 from fedadb.deploy.delivery import EVALUATE, NoReply, send_and_wait
 from fedadb.deploy.messages import make_content, shown, table_in, tensor_record
 from fedadb.deploy.participants import Participants

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedadb.core.algorithm import Reply
 from fedadb.core.errors import Fault
-from fedadb.core.packing import unpack
+from fedadb.core.packing import kind_of, pack, unpack
+from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
 from fedadb.deploy.messages import shown
 
@@ -26,7 +26,7 @@ MAX_MEASUREMENT = 1e38  # the mean of several stays finite
 class CheckedReply(NamedTuple):
     """A valid reply, and how far the site's weights are from those that it received."""
 
-    reply: Reply
+    reply: Reply[Any]
     distance: float  # ‖w_k − w‖
 
 
@@ -34,7 +34,7 @@ def check_reply(
     tensors: Mapping[str, Tensor],
     w: Vector,
     rows: int,
-    norm_bound: float | None,
+    example: Reply[Any],
     measures: Collection[str] = (),
 ) -> CheckedReply:
     """The reply in the tensors, or a Fault that says what is wrong with it.
@@ -43,38 +43,35 @@ def check_reply(
         tensors: What the site sent.
         w: The weights that the site received.
         rows: The site's number of rows.
-        norm_bound: The largest accepted ‖w_k − w‖; None: any finite one.
+        example: A reply with the types and shapes of a valid one.
         measures: The measurements that the algorithm declares; others are ignored.
     """
+    expected = pack(example)
     for name, tensor in tensors.items():  # types first: nothing is computed with wrong ones
-        if name.startswith("w/"):
-            if tensor.dtype != w.flat.dtype:
-                raise Fault(
-                    f"{name[:60]} is {tensor.dtype}; the model's weights are {w.flat.dtype}"
-                )
-        elif name == "examples":
-            if tensor.dtype != torch.int64 or tensor.ndim:
-                raise Fault(f"examples is {tensor.dtype}; it must be one whole number")
-        elif not MEASUREMENT.fullmatch(name) or tensor.ndim or tensor.dtype not in NUMBERS:
-            raise Fault(f"{name[:60]!r} is not part of a reply")
-    reply = unpack(Reply, tensors, w.layout)
-    if not reply.w.flat.isfinite().all():
-        raise Fault("its weights are not finite")
+        if name not in expected:
+            if not MEASUREMENT.fullmatch(name) or tensor.ndim or tensor.dtype not in NUMBERS:
+                raise Fault(f"{name[:60]!r} is not part of a reply")
+        elif (tensor.dtype, tensor.shape) != (expected[name].dtype, expected[name].shape):
+            raise Fault(
+                f"{name[:60]} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected is "
+                f"{expected[name].dtype} of shape {tuple(expected[name].shape)}"
+            )
+        elif not tensor.isfinite().all():
+            raise Fault(f"{name[:60]} is not finite")
+    device = w.flat.device
+    on_device = {name: tensor.to(device) for name, tensor in tensors.items()}
+    reply: Reply[Any] = unpack(kind_of(example), on_device, w.layout)
     if int(reply.examples) != rows:
         raise Fault(f"it claims {int(reply.examples)} rows, but has {rows}")
-    w_k = reply.w.map(lambda flat: flat.to(w.flat.device))
-    distance = float((w_k - w).norm())
-    if not math.isfinite(distance) or (norm_bound is not None and distance > norm_bound):
-        raise Fault(
-            f"its weights are {distance:.4g} away from the received ones; deployment.norm_bound "
-            f"is {norm_bound}"
-        )
+    distance = float((reply.w - w).norm())
+    if not math.isfinite(distance):
+        raise Fault("its weights are too far away from the received ones to compute the distance")
     measured = {
         name: value if abs(float(value)) <= MAX_MEASUREMENT else torch.tensor(math.nan)
         for name, value in sorted(reply.measured.items())
         if name in measures
     }
-    return CheckedReply(Reply(w_k, reply.examples, measured), distance)
+    return CheckedReply(reply._replace(measured=measured), distance)
 
 
 def cap_rows(rows: Sequence[int], max_share: float) -> list[int]:

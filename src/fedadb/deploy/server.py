@@ -18,8 +18,10 @@ from typing import Any
 
 import tomli_w
 
+from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import size
+from fedadb.core.stream import Stream
 from fedadb.deploy import keys
 from fedadb.deploy.accepted_sites import (
     REGISTERED,
@@ -34,7 +36,7 @@ from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import free_port, require_free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, ProcessGroup, flower_command, process_group
 from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
-from fedadb.experiment.build import build_model
+from fedadb.experiment.build import build_model, make_learner
 from fedadb.experiment.config import Experiment
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import write_atomically
@@ -202,9 +204,13 @@ def _read_status(out: Path) -> str:
 
 
 def upload_limit(experiment: Experiment, progress: Progress = no_progress) -> int:
-    """The bytes that a site may upload in reply to a message: twice the model's size, and 1 MB."""
+    """The bytes that a site may upload in reply to a message: twice a reply's size, and 1 MB."""
     spec, _ = federation_data(experiment, progress)
-    return 2 * size(build_model(experiment, spec).weights()) + (1 << 20)
+    f, algorithm = build_model(experiment, spec), experiment.algorithm
+    sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(experiment.seed))
+    before = Round(0, experiment.rounds, experiment.federation.clients, examples=0)
+    reply = make_learner(experiment, f).example_reply(sent, before)
+    return 2 * size(reply) + (1 << 20)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fedadb.deploy.evaluation import SiteEvaluator
 from fedadb.deploy.participants import Participants
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
-from fedadb.experiment.build import DataSummary, build_model, pick_device
+from fedadb.experiment.build import DataSummary, build_model, make_learner, pick_device
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
 from fedadb.progress import Progress
@@ -67,6 +67,8 @@ class SiteBackend:
     sites: Participants
     test: Examples | None  # the server's test data, if it has any
     on_status: Callable[[str], None]
+    # the last round in which each client's reply was used
+    last_used: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def data(self) -> DataSummary:
@@ -95,10 +97,18 @@ class SiteBackend:
         """The sites as cohort and evaluator; they keep their memories themselves."""
         self.sites.store()
         records = read_records(self.sites.out / ROUNDS)
-        last_used = {k: record["round"] for record in records for k in record["clients"]}
+        for record in records:
+            self.use(record["round"], record["clients"])
+        learner = make_learner(self.experiment, self.f)
         deployment = self.experiment.deployment
-        cohort = SiteCohort(self.sites, deployment, last_used, self.on_status)
+        cohort = SiteCohort(learner, self.sites, deployment, self.last_used, self.on_status)
         yield cohort, self._evaluator()
+
+    def use(self, t: int, clients: Sequence[int]) -> None:
+        self.last_used.update(dict.fromkeys(clients, t))
+
+    def client_name(self, k: int) -> str:
+        return self.sites.names[k]
 
     def _evaluator(self) -> Evaluator:
         if not self._sites_evaluate:

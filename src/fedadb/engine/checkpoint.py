@@ -9,14 +9,15 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 from torch import Tensor
+from typing_extensions import TypeVar
 
-from fedadb.core.algorithm import Algorithm, Round, S
+from fedadb.core.algorithm import Round, S
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.engine.federate import Snapshot
 from fedadb.storage.run_directory import (
@@ -27,6 +28,8 @@ from fedadb.storage.run_directory import (
 )
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
+Optimizer = TypeVar("Optimizer", default=tuple[()])
+Filters = TypeVar("Filters", default=tuple[()])
 ROUND = TypeAdapter(Round)
 VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 
@@ -34,28 +37,43 @@ VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 def save_checkpoint(
     path: Path, snapshot: Snapshot[S], versions: Mapping[int, int], data: str
 ) -> None:
-    """Write the server's state, the version of each client's memory, and the data's digest."""
+    """Write the federation's state, the version of each client's memory, and the data's digest."""
     metadata = {
         "round": json.dumps(snapshot.round),
         "memories": json.dumps(sorted(versions.items())),
         "data": data,
     }
-    write_tensors(path, pack(snapshot.server), metadata)
+    write_tensors(path, pack(_state(snapshot)), metadata)
 
 
 def load_checkpoint(
-    path: Path, algorithm: Algorithm[S, Any, Any], w: Vector, data: str
+    path: Path, before: Snapshot[S], w: Vector, data: str
 ) -> tuple[Snapshot[S], dict[int, int]]:
-    """Read a checkpoint of this algorithm, of a model with weights like w, and of these data."""
+    """Read a checkpoint of the federation that is `before` its first round, and of these data.
+
+    The model has weights like w.
+    """
     tensors, round, versions, stored_data = _read(path)
     if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
     try:
-        server = unpack(type(algorithm.init(w)), on_device, w.layout)
+        state = unpack(kind_of(_state(before)), on_device, w.layout)
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
-    return Snapshot(round, server), versions
+    return Snapshot(round, *state), versions
+
+
+class _State(NamedTuple, Generic[S, Optimizer, Filters]):
+    """The part of a Snapshot that a checkpoint holds, in the order of its fields."""
+
+    server: S
+    optimizer: Optimizer
+    filters: Filters
+
+
+def _state(snapshot: Snapshot[S]) -> _State[S, Any, Any]:
+    return _State(snapshot.server, snapshot.optimizer, snapshot.filters)
 
 
 def keep_earlier_checkpoint(directory: Path, t: int) -> None:

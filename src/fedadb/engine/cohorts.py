@@ -3,34 +3,28 @@
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from fedadb.core.algorithm import B, C, Reply, Round, S
+from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.stream import Stream
-from fedadb.engine.local import Learner
+from fedadb.engine.local import ClientMemory, Learner
 
 B_contra = TypeVar("B_contra", contravariant=True)
 
 
-class MissingReply(NamedTuple):
-    """A client whose reply is missing or invalid; the round continues without it."""
-
-    client: str
-    reason: str
-
-
 class Cohort(Protocol[B_contra]):
-    """Trains clients on a broadcast and returns their replies in the order of the clients."""
+    """Trains clients on a broadcast; their replies come in the order of the clients."""
 
     def __call__(
         self, sent: B_contra, clients: Sequence[int], round: Round
-    ) -> Sequence[Reply | MissingReply]: ...
+    ) -> Replies[Reply[Any] | MissingReply]: ...
 
 
 @dataclass(frozen=True)
-class OneByOne(Generic[S, B, C]):
+class OneByOne(Generic[S, B, C, U]):
     """Trains clients one after the other in this process: the reference for every other cohort.
 
     Args:
@@ -41,19 +35,21 @@ class OneByOne(Generic[S, B, C]):
 
     ```python
     cohort = fedadb.OneByOne(learner, shards, fedadb.Stream(seed=0))
-    replies = cohort(sent, clients=[0, 3], round=round)
+    for reply in cohort(sent, clients=[0, 3], round=round):
+        reply.w, reply.examples
     ```
     """
 
-    learner: Learner[S, B, C]
+    learner: Learner[S, B, C, U]
     shards: Sequence[Shard]
     rng: Stream
-    memories: MutableMapping[int, C] = field(default_factory=dict)
+    memories: MutableMapping[int, ClientMemory[C, Any]] = field(default_factory=dict)
 
-    def __call__(self, sent: B, clients: Sequence[int], round: Round) -> list[Reply]:
-        return [self._train(sent, k, round) for k in clients]
+    def __call__(self, sent: B, clients: Sequence[int], round: Round) -> Replies[Reply[U]]:
+        rows = [len(self.shards[k]) for k in clients]
+        return Replies((self._train(sent, k, round) for k in clients), rows)
 
-    def _train(self, sent: B, k: int, round: Round) -> Reply:
+    def _train(self, sent: B, k: int, round: Round) -> Reply[U]:
         memory = self.memories.get(k)
         reply, self.memories[k] = train_client(
             self.learner, self.shards[k], sent, k, memory, round, self.rng
@@ -62,17 +58,15 @@ class OneByOne(Generic[S, B, C]):
 
 
 def train_client(
-    learner: Learner[S, B, C],
+    learner: Learner[S, B, C, U],
     shard: Shard,
     sent: B,
     k: int,
-    memory: C | None,
+    memory: ClientMemory[C, Any] | None,
     round: Round,
     rng: Stream,
-) -> tuple[Reply, C]:
+) -> tuple[Reply[U], ClientMemory[C, Any]]:
     """Train client k for one round; `memory` is None if it has not taken part before."""
-    if memory is None:
-        memory = learner.algorithm.memory(sent.w)
     with naming_client(k, round):
         return learner.train(shard, sent, memory, round, rng.at("client", round.t, k))
 

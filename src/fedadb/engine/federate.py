@@ -4,17 +4,31 @@ Evaluating, recording and saving are up to the caller.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
 
-from fedadb.core.algorithm import B, C, Reply, Round, S
+from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.filter import receive_through
+from fedadb.core.packing import shapes, size
+from fedadb.core.replies import MissingReply, Replies, Reply, U
+from fedadb.core.server_optimizers import ServerOptimizer
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
-from fedadb.engine.cohorts import Cohort, MissingReply
+from fedadb.engine.cohorts import Cohort
 from fedadb.engine.local import Learner
 from fedadb.engine.process import one_thread
+
+
+class ReplyNote(NamedTuple):
+    """What is known of a client's reply after the round: the reply itself is released."""
+
+    bytes: int  # of what the client sent
+    examples: int  # n_k
+    measured: Mapping[str, float]
+    inspected: Any = None  # what `inspect` returned
 
 
 class Snapshot(NamedTuple, Generic[S]):
@@ -22,45 +36,72 @@ class Snapshot(NamedTuple, Generic[S]):
 
     round: Round
     server: S
+    optimizer: Any = ()  # the server optimiser's state
+    filters: tuple[Any, ...] = ()  # what the server keeps for each filter
     sent: Any = None  # the round's broadcast
-    clients: Sequence[int] = ()  # those that replied
-    replies: Sequence[Reply] = ()
-    lost: Mapping[str, str] = MappingProxyType({})  # clients without a valid reply, and why
+    clients: Sequence[int] = ()  # those whose replies were used
+    replies: Sequence[ReplyNote] = ()  # of these clients
+    lost: Mapping[int, str] = MappingProxyType({})  # clients without a usable reply, and why
     broadcast_seconds: float = 0.0  # the time that the server took to compute the broadcast
 
 
+def initial(
+    learner: Learner[S, B, C, U], before: Round, optimizer: ServerOptimizer | None = None
+) -> Snapshot[S]:
+    """A federation before its first round, with the model's initial weights.
+
+    ```python
+    before = fedadb.Round(t=0, total=20, clients=8, examples=2000)
+    start = fedadb.initial(learner, before)
+    ```
+    """
+    w = learner.f.weights()
+    return Snapshot(
+        before,
+        learner.algorithm.init(w),
+        optimizer.init(w) if optimizer else (),
+        tuple(one.init(w) for one in learner.filters),
+    )
+
+
 def federate(
-    learner: Learner[S, B, C],
+    learner: Learner[S, B, C, U],
     cohort: Cohort[B],
     *,
     choose: Callable[[int], Sequence[int]],
     rng: Stream,
     start: Snapshot[S],
+    optimizer: ServerOptimizer | None = None,
+    inspect: Callable[[Reply[U]], Any] = lambda reply: None,
 ) -> Iterator[Snapshot[S]]:
     """Train the rounds after `start`, and yield a Snapshot after each.
 
     While the generator is active, torch computes in one thread.
 
     Args:
-        learner: The algorithm, the model and the local plan.
+        learner: The algorithm, the model, the local plan and the filters.
         cohort: Trains the clients of a round.
         choose: The clients of round t.
         rng: The federation's random stream.
         start: Where to begin; `start.round.total` is the last round.
+        optimizer: Takes the server's step towards what the algorithm aggregates; None: all of it.
+        inspect: Called with each reply as it arrives; its results are in the Snapshot.
 
     ```python
     algorithm, rows = learner.algorithm, sum(len(shard) for shard in shards)
     before = fedadb.Round(t=0, total=20, clients=len(shards), examples=rows)
-    start = fedadb.Snapshot(before, algorithm.init(f.weights()))
+    start = fedadb.initial(learner, before)
     for now in fedadb.federate(learner, cohort, choose=lambda t: [0, 3], rng=rng, start=start):
         w = algorithm.deployed(now.server)
     ```
     """
     algorithm, f, plan = learner.algorithm, learner.f, learner.plan
-    s, name = start.server, type(algorithm).__name__
+    s, optimizer_state, states = start.server, start.optimizer, list(start.filters)
+    name = type(algorithm).__name__
+    upload_shapes: Mapping[str, tuple[int, ...]] = {}
     with one_thread():
         for t in range(start.round.t + 1, start.round.total + 1):
-            round = start.round._replace(t=t, lr_factor=plan.lr_factor(t))
+            round = start.round._replace(t=t, lr_factor=plan.lr_factor(t, start.round.total))
             began = time.perf_counter()
             try:
                 sent = algorithm.broadcast(s, f, rng.at("server", t))
@@ -68,16 +109,81 @@ def federate(
                 raise type(error)(f"{name}: the server in round {t}: {error}") from error
             broadcast_seconds = time.perf_counter() - began
             chosen = choose(t)
-            answers = dict(zip(chosen, cohort(sent, chosen, round), strict=True))
-            replies = {k: reply for k, reply in answers.items() if isinstance(reply, Reply)}
-            lost = {a.client: a.reason for a in answers.values() if isinstance(a, MissingReply)}
-            for k, reply in replies.items():
-                _require_finite(reply.w, f"{name}: client {k} diverged in round {t}")
-            s = algorithm.aggregate(s, list(replies.values()), round)
+            answers = cohort(sent, chosen, round)
+            arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes)
+            noted = arrivals.note(answers)
+            filtered = receive_through(learner.filters, noted, states, sent.w, round)
+            usable = arrivals.select(filtered)
+            proposal = algorithm.aggregate(s, Replies(usable, answers.rows), round)
+            for _ in usable:  # `aggregate` may have stopped early; every client is trained
+                pass
+            upload_shapes = arrivals.shapes
+            if optimizer is None:
+                s = proposal
+            else:
+                w, optimizer_state = optimizer.step(s.w, proposal.w, optimizer_state, round)
+                s = proposal._replace(w=w)  # type: ignore[attr-defined]
             _require_finite(s.w, f"{name}: the server diverged in round {t}")
             yield Snapshot(
-                round, s, sent, list(replies), list(replies.values()), lost, broadcast_seconds
+                round,
+                s,
+                optimizer_state,
+                tuple(states),
+                sent,
+                arrivals.used,
+                [arrivals.notes[k] for k in arrivals.used],
+                arrivals.lost,
+                broadcast_seconds,
             )
+
+
+@dataclass
+class _Arrivals:
+    """Takes notes of a round's replies while they are passed on."""
+
+    name: str  # of the algorithm
+    round: Round
+    clients: Sequence[int]
+    inspect: Callable[[Reply[Any]], Any]
+    shapes: Mapping[str, tuple[int, ...]]  # of an upload's tensors; empty before the first one
+    notes: dict[int, ReplyNote] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+
+    def note(self, answers: Iterable[Reply[Any] | MissingReply]) -> Iterator[Any]:
+        """The answers as they arrive; a note is taken of each reply."""
+        for k, answer in zip(self.clients, answers, strict=True):
+            if isinstance(answer, Reply):
+                self._require_same_shapes(k, answer)
+                measured = {name: float(value) for name, value in answer.measured.items()}
+                self.notes[k] = ReplyNote(
+                    size(answer), int(answer.examples), measured, self.inspect(answer)
+                )
+            yield answer
+
+    def select(self, answers: Iterable[Reply[Any] | MissingReply]) -> Iterator[Reply[Any]]:
+        """The replies that the server uses."""
+        for k, answer in zip(self.clients, answers, strict=True):
+            if isinstance(answer, MissingReply):
+                self.lost[k] = answer.reason
+                continue
+            _require_finite(answer.w, f"{self.name}: client {k} diverged in round {self.round.t}")
+            self.used.append(k)
+            yield answer
+        if not self.used:
+            reasons = "; ".join(f"client {k}: {reason}" for k, reason in self.lost.items())
+            raise Fault(f"{self.name}: round {self.round.t} has no usable reply ({reasons})")
+
+    def _require_same_shapes(self, k: int, reply: Reply[Any]) -> None:
+        found = shapes(reply.upload)
+        self.shapes = self.shapes or found
+        for path in found.keys() | self.shapes.keys():
+            if found.get(path) != self.shapes.get(path):
+                raise BadInput(
+                    f"{self.name}: client {k} in round {self.round.t}: {path} of its upload has "
+                    f"shape {found.get(path)}, and {self.shapes.get(path)} in an earlier upload; "
+                    "the shapes of uploads must not change"
+                )
 
 
 def _require_finite(w: Vector, otherwise: str) -> None:

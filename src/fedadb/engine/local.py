@@ -1,53 +1,150 @@
 """One client's round: the same code in simulation and at a real site."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from functools import cached_property
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
+from typing_extensions import TypeVar
 
-from fedadb.core.algorithm import Algorithm, B, C, Context, Reply, Round, S
-from fedadb.core.data import LocalPlan, Shard
+from fedadb.core.algorithm import Algorithm, B, C, Context, Round, S
+from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.errors import BadInput
+from fedadb.core.filter import Filter, send_through
 from fedadb.core.model import Model
+from fedadb.core.replies import Reply, U
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.transform import AsIs
+from fedadb.core.vector import Vector, clip
+
+M = TypeVar("M", default=tuple[()])  # what a client keeps for the filters
+
+
+class ClientMemory(NamedTuple, Generic[C, M]):
+    """What a client keeps between its rounds: for the algorithm, and for each filter."""
+
+    algorithm: C
+    filters: M
+
+
+@dataclass
+class Training(Generic[B, C]):
+    """A client in the middle of its round."""
+
+    data: Shard
+    ctx: Context[B, C]
+    filters: Any  # what the client keeps for each filter
+    w: Vector
+    optimizer: Any  # the local optimiser's state
+    batches: Iterator[Any]
+    batch: Any  # the next one; None at the end
+    measured: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Learner(Generic[S, B, C]):
-    """Trains clients: an algorithm, a model and a plan.
+class Learner(Generic[S, B, C, U]):
+    """Trains clients: an algorithm, a model, a plan, and the filters of what clients send.
 
     ```python
     learner = fedadb.Learner(fedadb.FedAvg(), f, fedadb.LocalPlan(epochs=1))
     sent = fedadb.Weights(f.weights())
     round = fedadb.Round(t=1, total=10, clients=8, examples=2000)
-    reply, memory = learner.train(shard, sent, (), round, fedadb.Stream(0))
+    reply, memory = learner.train(shard, sent, None, round, fedadb.Stream(0))
     ```
     """
 
-    algorithm: Algorithm[S, B, C]
+    algorithm: Algorithm[S, B, C, U]
     f: Model
     plan: LocalPlan
+    filters: Sequence[Filter] = ()
 
-    def train(self, data: Shard, sent: B, memory: C, round: Round, rng: Stream) -> tuple[Reply, C]:
-        """SGD from the received weights; momentum starts at zero in each round.
+    def __post_init__(self) -> None:
+        self.algorithm.check_plan(self.plan)
 
-        Returns the client's reply and its new memory.
+    def train(
+        self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
+    ) -> tuple[Reply[U], ClientMemory[C, Any]]:
+        """Train a client for one round; the optimiser's state starts at zero.
+
+        `memory` is None if the client has not taken part before. Returns its reply and its new
+        memory.
         """
+        training = self.begin(data, sent, memory, round, rng)
+        while training.batch is not None:
+            g = self.algorithm.gradient(self.f, training.w, training.batch, training.ctx)
+            self.step(training, g)
+            training.batch = next(training.batches, None)
+        return self.end(training)
+
+    def begin(
+        self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
+    ) -> Training[B, C]:
+        """A client before its first step."""
         self.require_usable(data)
-        ctx = Context(sent, memory, data.counts, round)
-        w, velocity = sent.w.clone(), sent.w.zeros()
-        measured: Mapping[str, Tensor] = {}
-        for step, batch in enumerate(self.algorithm.batches(self.f, sent, data, self.plan, rng)):
-            if step == 0:
-                with torch.no_grad():
-                    measured = self.algorithm.measure(self.f, batch, ctx)
-            g = self.algorithm.gradient(self.f, w, batch, ctx)
-            self.step(w, g, velocity, round)
-        return Reply(w, torch.tensor(len(data)), measured), self.algorithm.remember(w, ctx)
+        memory = self.first_memory(sent.w) if memory is None else memory
+        ctx = self._context(data, sent, memory, round)
+        w = self.algorithm.start(ctx).clone()
+        batches = self.algorithm.batches(self.f, data, ctx, rng)
+        first = next(batches)
+        with torch.no_grad():
+            measured = self.algorithm.measure(self.f, first, ctx)
+        optimizer = self.plan.optimizer.start(w)
+        return Training(data, ctx, memory.filters, w, optimizer, batches, first, measured)
+
+    def step(self, training: Training[B, C], g: Vector) -> None:
+        """One step of the local optimiser along the gradient g, which it may modify."""
+        ctx, w = training.ctx, training.w
+        if self.clip is not None:
+            g = clip(g, self.clip)
+        if (decay := self.algorithm.decay(ctx)) is not None:
+            g = g + decay * w
+        self.plan.optimizer.step(w, g, training.optimizer, ctx.lr, self.plan.weight_decay)
+
+    def end(self, training: Training[B, C]) -> tuple[Reply[U], ClientMemory[C, Any]]:
+        """The client's reply and its new memory, after its last step."""
+        data, ctx, w = training.data, training.ctx, training.w
+        upload = self.algorithm.upload(self.f, w, data, ctx)
+        kept = self.algorithm.remember(w, upload, ctx)
+        reply, filters = send_through(
+            self.filters,
+            Reply(upload, torch.tensor(len(data)), training.measured),
+            training.filters,
+            ctx.sent.w,
+            ctx.round,
+        )
+        return reply, ClientMemory(kept, filters)
+
+    @cached_property
+    def clip(self) -> float | None:
+        """The largest gradient norm; None: any."""
+        return self.algorithm.default_clip if self.plan.clip == "auto" else self.plan.clip
+
+    def first_memory(self, w: Vector) -> ClientMemory[C, Any]:
+        """A client's memory before its first round, in which it receives the weights w."""
+        filters = tuple(one.memory(w) for one in self.filters)
+        return ClientMemory(self.algorithm.memory(w), filters)
+
+    def example_reply(self, sent: B, round: Round) -> Reply[U]:
+        """A reply with the types and shapes of all replies.
+
+        It is that of a client with one row of zeros for each class that has not trained.
+        """
+        device = sent.w.flat.device
+        x = torch.zeros(self.f.classes, *self.f.domain.shape, device=device)
+        y = torch.arange(self.f.classes, device=device)
+        data, memory = Shard(Examples(x, y), y, self.f.classes, AsIs()), self.first_memory(sent.w)
+        ctx = self._context(data, sent, memory, round)
+        upload = self.algorithm.upload(self.f, sent.w, data, ctx)
+        reply = Reply(upload, torch.tensor(len(data)))
+        return send_through(self.filters, reply, memory.filters, sent.w, round)[0]
+
+    def _context(
+        self, data: Shard, sent: B, memory: ClientMemory[C, Any], round: Round
+    ) -> Context[B, C]:
+        steps = torch.tensor(len(self.plan.sizes(len(data))))
+        return Context(sent, memory.algorithm, data.counts, round, self.plan, steps)
 
     def require_usable(self, data: Shard) -> None:
         """Raise BadInput if the client cannot train on its rows."""
@@ -58,18 +155,3 @@ class Learner(Generic[S, B, C]):
                 f"it has a row of class {len(data.counts) - 1}; the model's classes are "
                 f"0 to {self.f.classes - 1}"
             )
-
-    def step(self, w: Vector, g: Vector, velocity: Vector, round: Round) -> None:
-        """SGD with momentum and weight decay, in place: one pass over the flat tensors."""
-        sgd(
-            [w.flat],
-            [g.flat],
-            [velocity.flat],
-            weight_decay=self.plan.weight_decay,
-            momentum=self.plan.momentum,
-            lr=self.plan.lr_at(round.t),
-            dampening=0,
-            nesterov=False,
-            maximize=False,
-            fused=True,
-        )

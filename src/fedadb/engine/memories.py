@@ -1,12 +1,12 @@
 """Clients' memories on disk, with the most recently used ones cached."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Generic
 
 from fedadb.core.algorithm import C
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
@@ -16,28 +16,31 @@ CACHED = 8  # memories that stay in the process
 class Memories(MutableMapping[int, C], Generic[C]):
     """A mapping from client to memory, stored as files of a directory.
 
-    A changed memory is written as a new version beside the old one. A checkpoint names the
-    versions that belong to it, and `prune` removes all others afterwards. So a process can end at
-    any moment, and another one can resume from the last checkpoint.
+    A changed memory is written as a new version beside the old one, and becomes the client's memory
+    by `commit`, if its reply was used. A checkpoint names the versions that belong to it, and
+    `prune` removes all others afterwards. So a process can end at any moment, and another one can
+    resume from the last checkpoint.
     """
 
     def __init__(self, directory: Path, like: C, w: Vector, versions: dict[int, int]) -> None:
         self.directory = directory
         self.versions = versions
-        self._kind = type(like)
+        self._kind = kind_of(like)
         self._w = w
-        self._cached: OrderedDict[int, C] = OrderedDict()
+        self._changed: dict[int, int] = {}  # versions that are not committed
+        self._cached: OrderedDict[tuple[int, int], C] = OrderedDict()  # by client and version
 
     def __getitem__(self, k: int) -> C:
-        if k not in self._cached:
+        version = self.versions[k]
+        if (k, version) not in self._cached:
             remedy = (
                 f"client {k} cannot resume without it; delete the run's directory to start over"
             )
-            tensors, _ = read_tensors(self._path(k, self.versions[k]), remedy)
+            tensors, _ = read_tensors(self._path(k, version), remedy)
             on_device = {name: tensor.to(self._w.flat.device) for name, tensor in tensors.items()}
-            self._cache(k, unpack(self._kind, on_device, self._w.layout))
-        self._cached.move_to_end(k)
-        return self._cached[k]
+            self._cache(k, version, unpack(self._kind, on_device, self._w.layout))
+        self._cached.move_to_end((k, version))
+        return self._cached[k, version]
 
     def __setitem__(self, k: int, memory: C) -> None:
         tensors = pack(memory)
@@ -46,12 +49,16 @@ class Memories(MutableMapping[int, C], Generic[C]):
         version = self.versions.get(k, 0) + 1
         self.directory.mkdir(exist_ok=True)
         write_tensors(self._path(k, version), tensors, {})
-        self.versions[k] = version
-        self._cache(k, memory)
+        self._changed[k] = version
+        self._cache(k, version, memory)
+
+    def commit(self, clients: Collection[int]) -> None:
+        """Adopt the changed memories of these clients, and forget all other changes."""
+        self.versions |= {k: v for k, v in self._changed.items() if k in clients}
+        self._changed = {}
 
     def __delitem__(self, k: int) -> None:
         del self.versions[k]
-        self._cached.pop(k, None)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.versions)
@@ -71,8 +78,8 @@ class Memories(MutableMapping[int, C], Generic[C]):
     def _path(self, k: int, version: int) -> Path:
         return self.directory / f"client-{k}-{version}.safetensors"
 
-    def _cache(self, k: int, memory: C) -> None:
-        self._cached[k] = memory
-        self._cached.move_to_end(k)
+    def _cache(self, k: int, version: int, memory: C) -> None:
+        self._cached[k, version] = memory
+        self._cached.move_to_end((k, version))
         while len(self._cached) > CACHED:
             self._cached.popitem(last=False)

@@ -25,15 +25,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
+from fedadb.core.replies import Replies, Reply
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.evaluate import Scores, TestSet
 from fedadb.engine.local import Learner
-from fedadb.engine.scheduling import MAX_LOSSES, RemoteError, WorkerLost, train_on_workers
+from fedadb.engine.scheduling import (
+    MAX_LOSSES,
+    RemoteError,
+    ResultKind,
+    WorkerLost,
+    pack_result,
+    train_on_workers,
+)
 from fedadb.engine.shared_memory import Header, SharedMemory, bytes_needed, copy_to_shared_memory
 from fedadb.engine.worker import (
     OUT_OF_MEMORY,
@@ -86,7 +94,7 @@ class WorkerEnded(Exception):
 class Pool:
     """A cohort and evaluator of worker processes. Close it to end them."""
 
-    learner: Learner[Any, Any, Any]
+    learner: Learner[Any, Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
     workers: int
@@ -98,12 +106,20 @@ class Pool:
     _header: Header = field(default_factory=list)  # of the round's broadcast
     _evaluation: SharedEvaluation | None = None
     _sent: Any = None
-    _memory_kind: type[Any] = tuple
+    _kind: ResultKind | None = None
+    _result_bytes: int = 0  # of a client's reply and memory
+    _memory_bytes: int = 0
     _idle_losses: int = 0  # of workers without a client, since the last result
 
-    def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> list[Reply]:
+    def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> Replies[Reply[Any]]:
         packed = pack(sent)
         self._sent = sent
+        if self._kind is None:
+            reply = self.learner.example_reply(sent, round)
+            memory = self.learner.first_memory(sent.w)
+            self._kind = ResultKind.of(reply, memory, self.workers)
+            self._memory_bytes = bytes_needed(pack(memory))
+            self._result_bytes = bytes_needed(pack_result(reply, memory)) + MEASUREMENT_BYTES
         if bytes_needed(packed) > self._broadcast.size:
             if self._evaluation is not None:
                 self._finish_evaluation()
@@ -114,10 +130,7 @@ class Pool:
             self._fork()
         else:
             self._send_all({"sent": self._header})
-        layout = self.learner.f.layout
-        return train_on_workers(
-            self, clients, round, self.shards, self.memories, self._memory_kind, layout
-        )
+        return train_on_workers(self, clients, round, self.shards, self.memories, self._kind)
 
     # the evaluator
 
@@ -175,26 +188,24 @@ class Pool:
     def _fork(self) -> None:
         """Fork the workers, and let them read the broadcast."""
         context = multiprocessing.get_context("fork")
-        w, memory = self._sent.w, self.learner.algorithm.memory(self._sent.w)
-        self._memory_kind = type(memory)
-        memory_bytes, reply_bytes = bytes_needed(pack(memory)), bytes_needed(pack(w))
+        assert self._kind is not None, "the first broadcast determines it"
         if self._evaluation is None:
-            self._evaluation = SharedEvaluation(self.test_set, w, context.Lock())
+            self._evaluation = SharedEvaluation(self.test_set, self._sent.w, context.Lock())
         elif not self._evaluation.finished():
             self._evaluation.restart(context.Lock())
         else:
             self._evaluation.lock = context.Lock()
         for _ in range(self.workers):
             parent_end, worker_end = context.Pipe()
-            inbox = SharedMemory(memory_bytes)
-            outbox = SharedMemory(memory_bytes + reply_bytes + MEASUREMENT_BYTES)
+            inbox = SharedMemory(self._memory_bytes)
+            outbox = SharedMemory(self._result_bytes)
             heartbeat = copy_to_shared_memory({"beats": torch.tensor(0)})["beats"]
             worker = Worker(
                 self.learner,
                 self.shards,
                 self.rng,
                 type(self._sent),
-                type(memory),
+                self._kind.memory,
                 self._broadcast,
                 inbox,
                 outbox,

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # from glibc's malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h
+LARGE = 32 << 20  # bytes of a block; glibc accepts no more as its threshold
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
@@ -39,11 +40,15 @@ def one_thread() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory: every training step allocates the same sizes again."""
+    """Let glibc keep freed memory: every training step allocates the same sizes again.
+
+    Large blocks are returned to the system. In the kept memory, small objects that stay would end
+    up between them, and a process that trains many clients of a large model would grow.
+    """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
             libc = ctypes.CDLL(None)
-            libc.mallopt(M_MMAP_MAX, 0)
+            libc.mallopt(M_MMAP_THRESHOLD, LARGE)
             libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
             libc.mallopt(M_TOP_PAD, 64 << 20)
 

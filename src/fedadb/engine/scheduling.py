@@ -2,22 +2,28 @@
 
 Clients with the most rows start first, and whichever worker is free takes the next. Replies and
 memories depend on neither, so results are bit-identical to training one by one.
+
+Replies are passed on in the order of the clients, so one that is early waits for those before it.
+So that the memory of a round does not grow with the number of its clients, a client starts only if
+at most `window` clients before it, itself included, have not been passed on.
 """
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from fedadb.core.algorithm import Reply, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack, unpack
+from fedadb.core.packing import kind_of, pack, size, unpack
+from fedadb.core.replies import Replies, Reply
 from fedadb.core.vector import Layout
 
 MAX_LOSSES = 3  # of workers, while they train the same client in one round
+WAITING_BYTES = 256 << 20  # of replies that wait for those before them
 ERRORS: dict[str, type[Exception]] = {"BadInput": BadInput, "Fault": Fault}
 
 
@@ -60,52 +66,83 @@ class Workers(Protocol):
         ...
 
 
+class ResultKind(NamedTuple):
+    """The types of a client's reply and memory, and how many clients may train ahead of others."""
+
+    reply: Any
+    memory: Any
+    layout: Layout
+    window: int
+
+    @staticmethod
+    def of(reply: Reply[Any], memory: Any, workers: int) -> "ResultKind":
+        """The kind of results like these examples, with so many workers."""
+        window = max(2 * workers, WAITING_BYTES // size(reply))
+        return ResultKind(kind_of(reply), kind_of(memory), reply.w.layout, window)
+
+
 def train_on_workers(
     workers: Workers,
     clients: Sequence[int],
     round: Round,
     shards: Sequence[Shard],
     memories: MutableMapping[int, Any],
-    memory_kind: type[Any],
-    layout: Layout,
-) -> list[Reply]:
-    """Train the clients, update their memories, and return the replies in the clients' order."""
-    waiting = sorted(clients, key=lambda k: len(shards[k]))  # taken from the end
-    replies: dict[int, Reply] = {}
+    kind: ResultKind,
+) -> Replies[Reply[Any]]:
+    """Train the clients and update their memories, while the replies are read."""
+    rows = {k: len(shards[k]) for k in clients}
+    stream = _train_in_order(workers, clients, round, rows, memories, kind)
+    return Replies(stream, list(rows.values()))
+
+
+def _train_in_order(
+    workers: Workers,
+    clients: Sequence[int],
+    round: Round,
+    rows: Mapping[int, int],
+    memories: MutableMapping[int, Any],
+    kind: ResultKind,
+) -> Iterator[Reply[Any]]:
+    untrained = list(clients)
+    replies: dict[int, Reply[Any]] = {}  # those that wait for earlier ones
     losses: Counter[int] = Counter()
-    while len(replies) < len(clients):
-        while waiting and workers.has_free():
-            k = waiting.pop()
-            memory = memories.get(k)
-            workers.assign(k, None if memory is None else pack(memory), round)
-        for k, result in workers.results():
-            if isinstance(result, WorkerLost):
-                losses[k] += result.blamed
-                if losses[k] == MAX_LOSSES:
-                    raise Fault(
-                        f"client {k} in round {round.t}: {MAX_LOSSES} workers ended while they "
-                        f"trained it: {result.reason}; often there is too little memory, and fewer "
-                        "engine.workers need less; the same command resumes after the last round"
-                    )
-                waiting.append(k)
-            elif isinstance(result, RemoteError):
-                raise result.exception()
-            else:
-                replies[k], memories[k] = unpack_result(result, memory_kind, layout)
-    return [replies[k] for k in clients]
+    for passed_on, next_client in enumerate(clients):
+        allowed = set(clients[passed_on : passed_on + kind.window])
+        while True:
+            while workers.has_free() and (possible := [k for k in untrained if k in allowed]):
+                k = max(possible, key=lambda k: rows[k])
+                untrained.remove(k)
+                memory = memories.get(k)
+                workers.assign(k, None if memory is None else pack(memory), round)
+            if next_client in replies:
+                break
+            for k, result in workers.results():
+                if isinstance(result, WorkerLost):
+                    losses[k] += result.blamed
+                    if losses[k] == MAX_LOSSES:
+                        raise Fault(
+                            f"client {k} in round {round.t}: {MAX_LOSSES} workers ended while they "
+                            f"trained it: {result.reason}; often there is too little memory, and "
+                            "fewer engine.workers need less; the same command resumes after the "
+                            "last round"
+                        )
+                    untrained.append(k)
+                elif isinstance(result, RemoteError):
+                    raise result.exception()
+                else:
+                    replies[k], memories[k] = unpack_result(result, kind)
+        yield replies.pop(next_client)
 
 
-def pack_result(reply: Reply, memory: Any) -> dict[str, Tensor]:
+def pack_result(reply: Reply[Any], memory: Any) -> dict[str, Tensor]:
     return pack(reply, "reply") | pack(memory, "memory")
 
 
-def unpack_result(
-    tensors: Mapping[str, Tensor], memory_kind: type[Any], layout: Layout
-) -> tuple[Reply, Any]:
+def unpack_result(tensors: Mapping[str, Tensor], kind: ResultKind) -> tuple[Reply[Any], Any]:
     """The reply and the client's memory."""
     parts: dict[str, dict[str, Tensor]] = {"reply": {}, "memory": {}}
     for path, tensor in tensors.items():
         part, _, name = path.partition("/")
         parts[part][name] = tensor
-    memory = unpack(memory_kind, parts["memory"], layout)
-    return unpack(Reply, parts["reply"], layout), memory
+    reply: Reply[Any] = unpack(kind.reply, parts["reply"], kind.layout)
+    return reply, unpack(kind.memory, parts["memory"], kind.layout)

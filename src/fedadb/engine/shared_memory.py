@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput
 
 Header = list[tuple[str, str, list[int], int]]
 """Name, type, shape and offset of each tensor: all that a reader needs to find them."""
@@ -33,9 +33,10 @@ class SharedMemory:
     def write(self, tensors: Mapping[str, Tensor]) -> Header:
         """Copy the tensors into the block, and return the header that `read` needs."""
         if bytes_needed(tensors) > self.size:
-            raise Fault(
+            raise BadInput(
                 f"{', '.join(tensors)}: {bytes_needed(tensors)} bytes do not fit into "
-                f"{self.size}; a client's reply and memory must not grow from round to round"
+                f"{self.size}; what a client uploads and remembers must have the same shapes in "
+                "every round"
             )
         header: Header = []
         offset = 0

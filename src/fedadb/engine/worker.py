@@ -101,11 +101,11 @@ class SharedEvaluation:
 class Worker:
     """What a worker inherits from its parent when it is forked."""
 
-    learner: Learner[Any, Any, Any]
+    learner: Learner[Any, Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
     sent_kind: type[Any]
-    memory_kind: type[Any]
+    memory_kind: Any
     broadcast: SharedMemory
     inbox: SharedMemory
     outbox: SharedMemory

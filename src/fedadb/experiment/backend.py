@@ -1,6 +1,6 @@
 """Where a run's clients train and its models are evaluated."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -21,6 +21,10 @@ class Backend(Protocol):
     @property
     def data(self) -> DataSummary: ...
 
+    def client_name(self, k: int) -> str:
+        """The name of client k in records."""
+        ...
+
     @property
     def test_set(self) -> TestSet | None:
         """The test data on this machine; None if only the sites have any."""
@@ -30,6 +34,10 @@ class Backend(Protocol):
         self, memories: MutableMapping[int, Any]
     ) -> AbstractContextManager[tuple[Cohort[Any], Evaluator]]:
         """Start the cohort, which reads and writes the clients' memories, and the evaluator."""
+        ...
+
+    def use(self, t: int, clients: Sequence[int]) -> None:
+        """Called when the server has used the replies of these clients in round t."""
         ...
 
 

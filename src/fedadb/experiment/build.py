@@ -16,6 +16,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.engine.evaluate import TestSet, mixed_order
+from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Federation
 from fedadb.partition import Labels, Rows
@@ -91,6 +92,11 @@ def build_model(e: Experiment, spec: DataSpec) -> Model:
     f = replace(f, precision=e.engine.precision)
     f.module.to(device)
     return f
+
+
+def make_learner(e: Experiment, f: Model) -> Learner[Any, Any, Any, Any]:
+    """What trains the experiment's clients."""
+    return Learner(e.algorithm, f, e.local, e.filter)
 
 
 def partition(e: Experiment, splits: Splits) -> list[Rows]:

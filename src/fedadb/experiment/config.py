@@ -1,5 +1,6 @@
 """An experiment: every setting of a run, read from and written to TOML."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +12,15 @@ from fedadb.algorithms.fedadb import FedADB
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
+from fedadb.core.filter import Filter
+from fedadb.core.optimizers import OPTIMIZERS
+from fedadb.core.schedules import SCHEDULES
+from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from fedadb.datasets import DATASETS, OWN
 from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
-from fedadb.experiment.settings import Settings
+from fedadb.experiment.settings import Server, Settings
+from fedadb.filters import FILTERS
 from fedadb.models import MODELS, Architecture
 from fedadb.models.lenet import LeNet
 from fedadb.partition import PARTITIONS
@@ -45,13 +51,13 @@ class Experiment(Settings):
     model: Annotated[
         Architecture, BeforeValidator(lambda given: validation.to_named(MODELS, given, "model"))
     ] = LeNet()
-    local: Annotated[
-        LocalPlan, BeforeValidator(lambda given: validation.to_dataclass(LocalPlan, given, "local"))
-    ] = LocalPlan()
+    local: Annotated[LocalPlan, BeforeValidator(lambda given: _local_plan(given))] = LocalPlan()
     algorithm: Annotated[
-        Algorithm[Any, Any, Any],
+        Algorithm[Any, Any, Any, Any],
         BeforeValidator(lambda given: validation.to_named(ALGORITHMS, given, "algorithm")),
     ] = FedADB()
+    # what happens to replies between clients and server, in this order
+    filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +79,34 @@ class Experiment(Settings):
             return f"{kind}:{Path(path).expanduser().absolute()}"
         return given
 
+    @field_validator("server", mode="before")
+    @classmethod
+    def _server(cls, given: Any) -> Server:
+        server = validation.to_dataclass(Server, given, "server")
+        path = "server.optimizer"
+        optimizer = validation.to_named_or_none(SERVER_OPTIMIZERS, server.optimizer, path)
+        if optimizer is not None and not isinstance(optimizer, ServerOptimizer):
+            raise BadInput(f"{path} = {optimizer!r}: must have the methods init and step")
+        return Server(optimizer)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "Experiment":
+        """Refuse settings that are right by themselves, but not together."""
+        self.algorithm.check_plan(self.local)
+        if not self.algorithm.takes_mean:
+            name = type(self.algorithm).__name__
+            if self.server.optimizer is not None:
+                raise BadInput(
+                    f"server.optimizer: {name} has a server step of its own, so it takes none"
+                )
+            for one in self.filter:
+                if one.needs_mean:
+                    raise BadInput(
+                        f"filter: {type(one).__name__} replaces a mean, but {name} takes more "
+                        "than a mean of the replies"
+                    )
+        return self
+
     @staticmethod
     def read(given: dict[str, Any]) -> "Experiment":
         """Make an experiment of a table, as in a TOML file."""
@@ -82,6 +116,10 @@ class Experiment(Settings):
         """Every setting, as a table that `read` accepts."""
         federation = validation.to_table(self.federation)
         federation["partition"] = validation.to_named_table(PARTITIONS, self.federation.partition)
+        local = validation.to_table(self.local)
+        local["optimizer"] = validation.to_named_table(OPTIMIZERS, self.local.optimizer)
+        local["schedule"] = validation.to_named_table(SCHEDULES, self.local.schedule)
+        server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
         return {
             "dataset": self.dataset,
@@ -91,8 +129,10 @@ class Experiment(Settings):
             "keep_broadcasts": kept if kept == "auto" else list(kept),
             "model": validation.to_named_table(MODELS, self.model),
             "federation": federation,
-            "local": validation.to_table(self.local),
+            "local": local,
+            "server": server,
             "algorithm": validation.to_named_table(ALGORITHMS, self.algorithm),
+            "filter": [validation.to_named_table(FILTERS, one) for one in self.filter],
             "engine": validation.to_table(self.engine),
             "deployment": validation.to_table(self.deployment),
         }
@@ -100,3 +140,32 @@ class Experiment(Settings):
     def toml(self) -> str:
         """Every setting, as a TOML file."""
         return tomli_w.dumps(self.table())
+
+
+def _filters(given: Any) -> tuple[Filter, ...]:
+    if not isinstance(given, (list, tuple)):
+        raise BadInput(f"filter = {given!r}: must be a list of tables, such as [[filter]]")
+    return tuple(validation.to_named(FILTERS, one, f"filter.{i}") for i, one in enumerate(given))
+
+
+def _local_plan(given: Any) -> LocalPlan:
+    if isinstance(given, LocalPlan):
+        given = validation.fields_of(given)
+    if isinstance(given, Mapping):
+        named: dict[str, Mapping[str, type[Any]]] = {
+            "optimizer": OPTIMIZERS,
+            "schedule": SCHEDULES,
+        }
+        made = {
+            key: validation.to_named(registry, given[key], f"local.{key}")
+            for key, registry in named.items()
+            if key in given
+        }
+        given = {**given, **made}
+    return validation.to_dataclass(LocalPlan, given, "local")
+
+
+def _named_or_none(optimizer: ServerOptimizer | None) -> dict[str, Any]:
+    if optimizer is None:
+        return {"name": "none"}
+    return validation.to_named_table(SERVER_OPTIMIZERS, optimizer)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.settings import affecting
+from fedadb.experiment.settings import affecting, own_parts
 from fedadb.experiment.toml_tables import flatten, load_toml
 from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
@@ -43,6 +43,10 @@ def own_code(experiment: Experiment) -> dict[str, str]:
         table["model"]["name"]: experiment.model,
         table["algorithm"]["name"]: experiment.algorithm,
         table["federation"]["partition"]["name"]: experiment.federation.partition,
+        table["local"]["optimizer"]["name"]: experiment.local.optimizer,
+        table["local"]["schedule"]["name"]: experiment.local.schedule,
+        table["server"]["optimizer"]["name"]: experiment.server.optimizer,
+        **{one["name"]: made for one, made in zip(table["filter"], experiment.filter, strict=True)},
     }
     return {name: _source_digest(type(part)) for name, part in parts.items() if ":" in name}
 
@@ -98,12 +102,13 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
 def _require_same_own_code(table: dict[str, Any], experiment: Experiment, out: Path) -> None:
     """Compare the names of own classes before any is imported: the directory may be foreign."""
     there, here = flatten(table), flatten(experiment.table())
-    for key in ("algorithm.name", "model.name", "federation.partition.name"):
-        name = str(there.get(key, there.get(key.removesuffix(".name"))))
-        if ":" in name and name != here[key]:
+    for part in own_parts(there):
+        key = f"{part}.name"
+        name = str(there.get(key, there.get(part)))
+        if ":" in name and name != here.get(key):
             raise BadInput(
-                f"{out} holds another experiment: {key} is {name!r} there and {here[key]!r} here; "
-                "choose another --out"
+                f"{out} holds another experiment: {key} is {name!r} there and {here.get(key)!r} "
+                "here; choose another --out"
             )
 
 

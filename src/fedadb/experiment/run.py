@@ -8,10 +8,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedadb.core.algorithm import HasWeights, Round
+from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import pack, size
 from fedadb.core.stream import Stream
+from fedadb.core.vector import HasWeights
 from fedadb.engine.checkpoint import (
     earlier_memories,
     keep_earlier_checkpoint,
@@ -20,14 +21,14 @@ from fedadb.engine.checkpoint import (
     return_to_round,
     save_checkpoint,
 )
-from fedadb.engine.evaluate import Scores, in_and_out_of_distribution
-from fedadb.engine.federate import Snapshot, federate
-from fedadb.engine.local import Learner
+from fedadb.engine.evaluate import Scores
+from fedadb.engine.federate import Snapshot, federate, initial
 from fedadb.engine.memories import Memories
 from fedadb.engine.pipeline import evaluated
 from fedadb.engine.process import one_thread
 from fedadb.experiment.backend import Backend, MakeBackend
-from fedadb.experiment.build import sample_clients
+from fedadb.experiment.build import make_learner, sample_clients
+from fedadb.experiment.client_models import ClientModels, client_scores
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
@@ -144,19 +145,20 @@ def _resume(
     experiment: Experiment, backend: Backend, out: Path
 ) -> tuple[Snapshot[HasWeights], Memories[Any]]:
     """The state of the last checkpoint, or the initial one; and the clients' memories."""
-    algorithm, w = experiment.algorithm, backend.f.weights()
+    learner, w = make_learner(experiment, backend.f), backend.f.weights()
     clients, examples = experiment.federation.clients, backend.data.examples
     before = Round(0, experiment.rounds, clients, examples)
+    start = initial(learner, before, experiment.server.optimizer)
+    versions: dict[int, int] = {}
     if (out / CHECKPOINT).exists():
-        start, versions = load_checkpoint(out / CHECKPOINT, algorithm, w, backend.data.digest)
-        if start.round[1:4] != before[1:4] or not 0 < start.round.t <= before.total:
+        start, versions = load_checkpoint(out / CHECKPOINT, start, w, backend.data.digest)
+        fits = start.round._replace(t=0, lr_factor=1.0) == before
+        if not fits or not 0 < start.round.t <= before.total:
             raise Fault(
                 f"{out / CHECKPOINT} holds {start.round}, which does not fit this experiment; "
                 "delete it to start over"
             )
-    else:
-        start, versions = Snapshot(before, algorithm.init(w)), {}
-    return start, Memories(out / MEMORIES, algorithm.memory(w), w, versions)
+    return start, Memories(out / MEMORIES, learner.first_memory(w), w, versions)
 
 
 def _train(
@@ -168,7 +170,8 @@ def _train(
 ) -> Generator[Record]:
     """Train the rounds after `start`; record and save each one, and yield its record."""
     algorithm, f = experiment.algorithm, backend.f
-    learner, rng = Learner(algorithm, f, experiment.local), Stream(experiment.seed)
+    learner, rng = make_learner(experiment, f), Stream(experiment.seed)
+    client_models = ClientModels(backend.test_set) if experiment.record_clients else None
     now, began = start, time.perf_counter()
     checkpointed = earlier_memories(out) | {start.round.t: dict(memories.versions)}
     with backend.open(memories) as (cohort, evaluator):
@@ -178,21 +181,24 @@ def _train(
             choose=lambda t: sample_clients(experiment.federation, experiment.seed, t),
             rng=rng,
             start=start,
+            optimizer=experiment.server.optimizer,
+            inspect=client_models.evaluate if client_models else lambda reply: None,
         )
-        # The versions are read as soon as a round is done: the next one changes them.
-        versioned = ((snapshot, dict(memories.versions)) for snapshot in rounds)
         for (now, versions), scores in evaluated(
-            versioned, evaluator, lambda item: algorithm.deployed(item[0].server)
+            _committed(rounds, backend, memories),
+            evaluator,
+            lambda item: algorithm.deployed(item[0].server),
         ):
             seconds, began = time.perf_counter() - began, time.perf_counter()
             if experiment.keeps_broadcast(now.round.t):
                 kept = algorithm.keep(now.sent, f)
                 if kept is not None:
                     write_tensors(kept_file(out, now.round.t), pack(kept), {})
-            record = _record(experiment, now, scores, seconds)
-            if experiment.record_clients:
-                record |= _client_scores(backend, now)
-                began = time.perf_counter()  # this optional work does not count as training time
+            if client_models:  # this optional work does not count as training time
+                seconds -= client_models.take_seconds()
+            record = _record(experiment, backend, now, scores, seconds)
+            if client_models:
+                record |= client_scores(now, backend.data.counts)
             # The record comes before the checkpoint: a round that was recorded but not saved is
             # trained again, with the same result.
             record = append_record(out / ROUNDS, record)
@@ -208,40 +214,42 @@ def _train(
     write_tensors(out / MODEL, weights, metadata)
 
 
+def _committed(
+    rounds: Iterator[Snapshot[HasWeights]], backend: Backend, memories: Memories[Any]
+) -> Iterator[tuple[Snapshot[HasWeights], dict[int, int]]]:
+    """Each round with the versions of the clients' memories, before the next round changes them.
+
+    The memory of a client whose reply was not used stays as it was.
+    """
+    for snapshot in rounds:
+        memories.commit(snapshot.clients)
+        backend.use(snapshot.round.t, snapshot.clients)
+        yield snapshot, dict(memories.versions)
+
+
 def _record(
-    experiment: Experiment, now: Snapshot[HasWeights], scores: Scores, seconds: float
+    experiment: Experiment,
+    backend: Backend,
+    now: Snapshot[HasWeights],
+    scores: Scores,
+    seconds: float,
 ) -> Record:
     seconds_key = experiment.algorithm.broadcast_seconds_key
+    lost = {backend.client_name(k): reason for k, reason in now.lost.items()}
     known = {
         "round": now.round.t,
         **{key: value for key, value in scores._asdict().items() if value != ()},
         "clients": now.clients,
-        **({"lost": dict(now.lost)} if now.lost else {}),
+        **({"lost": lost} if lost else {}),
         "bytes_down": size(now.sent),
-        "bytes_up": fmean(size(reply) for reply in now.replies),
-        "lr": experiment.local.lr_at(now.round.t),
+        "bytes_up": fmean(note.bytes for note in now.replies),
+        "lr": experiment.local.lr_at(now.round.t, now.round.total),
         "seconds": seconds,
         **({seconds_key: now.broadcast_seconds} if seconds_key else {}),
     }
-    measured = [{k: float(v) for k, v in reply.measured.items()} for reply in now.replies]
+    measured = mean_measurements([note.measured for note in now.replies])
     # A measurement never replaces one of the keys above.
-    return known | {k: v for k, v in mean_measurements(measured).items() if k not in known}
-
-
-def _client_scores(backend: Backend, now: Snapshot[HasWeights]) -> Record:
-    """In- and out-of-distribution accuracy of the clients' own models, weighted by their rows."""
-    test_set = backend.test_set
-    assert test_set is not None, "record_clients is refused where there are no test data"
-    rows = [int(reply.examples) for reply in now.replies]
-    accuracies = []
-    for k, reply in zip(now.clients, now.replies, strict=True):
-        by_class = test_set.evaluate(reply.w).class_accuracy
-        accuracies.append(in_and_out_of_distribution(by_class, backend.data.counts[k]))
-    in_local, out_local = (
-        sum(n * value for n, value in zip(rows, values, strict=True)) / sum(rows)
-        for values in zip(*accuracies, strict=True)
-    )
-    return {"in_local": in_local, "out_local": out_local}
+    return known | {k: v for k, v in measured.items() if k not in known}
 
 
 def done_rounds(out: Path) -> int:

@@ -1,7 +1,7 @@
 """The backend of a simulation: this process, worker processes, or a Ray cluster."""
 
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +12,17 @@ from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import Cohort, OneByOne
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet
-from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool
 from fedadb.engine.process import cores, keep_freed_memory
 from fedadb.engine.stacked import Stacked
-from fedadb.experiment.build import DataSummary, FederatedData, build_data, build_model, pick_device
+from fedadb.experiment.build import (
+    DataSummary,
+    FederatedData,
+    build_data,
+    build_model,
+    make_learner,
+    pick_device,
+)
 from fedadb.experiment.config import Experiment
 from fedadb.progress import Progress
 
@@ -55,14 +61,20 @@ class Simulation:
     def data(self) -> DataSummary:
         return self.federated.summary
 
+    def client_name(self, k: int) -> str:
+        return str(k)
+
     @cached_property
     def test_set(self) -> TestSet:
         return self.federated.test_set(self.f, self.experiment.local.batch_size)
 
+    def use(self, t: int, clients: Sequence[int]) -> None:
+        """The clients' memories are all that depends on it, and the run keeps them."""
+
     @contextmanager
     def open(self, memories: MutableMapping[int, Any]) -> Iterator[tuple[Cohort[Any], Evaluator]]:
         e, shards, rng = self.experiment, self.federated.shards, Stream(self.experiment.seed)
-        learner = Learner(e.algorithm, self.f, e.local)
+        learner = make_learner(e, self.f)
         keep_freed_memory()
         if e.engine.cohort == "stacked":
             yield Stacked(learner, shards, rng, memories), ImmediateEvaluator(self.test_set)

@@ -1,0 +1,102 @@
+"""Filters: what happens to replies between the clients and an algorithm's `aggregate`."""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from fedadb.core.algorithm import Round
+from fedadb.core.replies import MissingReply, Reply
+from fedadb.core.vector import Vector
+
+
+class Filter:
+    """A frozen dataclass whose fields are the settings; it overrides one end, or both.
+
+    Algorithms know nothing of filters. A filter sees the client's update Δ = w_k − u, where u are
+    the weights that the client received (the broadcast's, which for some algorithms are not the
+    server's). What both ends keep between rounds is a NamedTuple of Vectors and Tensors.
+
+    ```python
+    @dataclass(frozen=True)
+    class Round16(fedadb.Filter):  # a client end: send the update in half the precision
+
+        def outgoing(self, reply, memory, u, round):
+            delta = (reply.w - u).map(lambda t: t.half().float())
+            return reply.with_weights(u + delta), memory
+    ```
+    """
+
+    # Whether the filter's result is only right if the algorithm's `aggregate` takes a mean.
+    needs_mean: ClassVar[bool] = False
+
+    # client
+
+    def memory(self, w: Vector) -> Any:
+        """What a client keeps for this filter before its first round."""
+        return ()
+
+    def outgoing(
+        self, reply: Reply[Any], memory: Any, u: Vector, round: Round
+    ) -> tuple[Reply[Any], Any]:
+        """What the client sends in place of its reply, and what it keeps.
+
+        If the server does not use the reply, the client returns to the memory before it.
+        """
+        return reply, memory
+
+    # server
+
+    def init(self, w: Vector) -> Any:
+        """What the server keeps for this filter before the first round."""
+        return ()
+
+    def incoming(
+        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
+    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
+        """Yield a reply for each reply, in their order; return what the server keeps.
+
+        A MissingReply in place of a reply drops it. A filter whose result is one vector v yields it
+        as every client's weights u + v, so that sums over clients keep their scale.
+        """
+        yield from replies
+        return state
+
+
+def send_through(
+    filters: Sequence[Filter],
+    reply: Reply[Any],
+    memories: Sequence[Any],
+    u: Vector,
+    round: Round,
+) -> tuple[Reply[Any], tuple[Any, ...]]:
+    """The reply that leaves the client, and what the client keeps for each filter."""
+    kept = []
+    for one, memory in zip(filters, memories, strict=True):
+        reply, memory = one.outgoing(reply, memory, u, round)
+        kept.append(memory)
+    return reply, tuple(kept)
+
+
+def receive_through(
+    filters: Sequence[Filter],
+    replies: Iterable[Reply[Any] | MissingReply],
+    states: list[Any],
+    u: Vector,
+    round: Round,
+) -> Iterator[Reply[Any] | MissingReply]:
+    """The replies as the server uses them; `states` is updated when the stream has ended."""
+
+    def through(
+        i: int, before: Iterable[Reply[Any] | MissingReply]
+    ) -> Iterator[Reply[Any] | MissingReply]:
+        states[i] = yield from filters[i].incoming(before, states[i], u, round)
+
+    for i in range(len(filters)):
+        replies = through(i, replies)
+    return iter(replies)
+
+
+def update_norm(reply: Reply[Any], u: Vector) -> float:
+    """‖Δ‖ in float64: in float32 the norm of millions of numbers is up to 0.05 % too small."""
+    return float(torch.linalg.vector_norm((reply.w - u).flat, dtype=torch.float64))
