@@ -16,15 +16,16 @@ import torch
 
 from benchmarks.speed.workload import Workload
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Context, Reply, Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.model import assemble
+from fedadb.core.replies import Reply
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import Weights
 from fedadb.engine.checkpoint import save_checkpoint
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.federate import Snapshot
-from fedadb.engine.local import Learner
 from fedadb.engine.process import keep_freed_memory
 from fedadb.models.lenet import LeNet
 
@@ -50,20 +51,20 @@ def main() -> None:
     domain, algorithm = transform.domain((1, 28, 28)), FedAvg()
     f = assemble(LeNet().body((1, 28, 28)), algorithm.heads, domain, 10, Stream(0))
     plan = LocalPlan(work.epochs, work.batch, work.lr)
-    learner = Learner(algorithm, f, plan)
     test_set = TestSet(f, Examples(test_x, test_y), transform, 128)
     w, round = f.weights(), Round(1, 1, work.clients, len(y))
     batches = list(plan.batches(shard, Stream(0)))
-    ctx = Context(Weights(w), (), shard.counts, round)
-    g, velocity, moving = algorithm.gradient(f, w, batches[0], ctx), w.zeros(), w.clone()
-    replies = [Reply(w, torch.tensor(work.rows))] * work.sampled
+    ctx = Context(Weights(w), (), shard.counts, round, plan, torch.tensor(len(batches)))
+    g, moving = algorithm.gradient(f, w, batches[0], ctx), w.clone()
+    state = plan.optimizer.start(moving)
+    replies = [Reply(Weights(w), torch.tensor(work.rows))] * work.sampled
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.safetensors"
         after = Snapshot(round, Weights(w))
         save = best(lambda: save_checkpoint(path, after, {}, ""))
     draw = best(lambda: list(plan.batches(shard, Stream(0))))
     gradients = best(lambda: [algorithm.gradient(f, w, batch, ctx) for batch in batches])
-    step = best(lambda: learner.step(moving, g, velocity, round))
+    step = best(lambda: plan.optimizer.step(moving, g, state, plan.lr, plan.weight_decay))
     normalise = best(lambda: transform.normalise(test_x[:128]))
     evaluate = best(lambda: test_set.evaluate_batch(w, 0))
     parts = {

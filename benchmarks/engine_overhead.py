@@ -14,16 +14,19 @@ import torch
 import torch.nn.functional as F
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import Batch, Examples, LocalPlan, Shard
 from fedadb.core.model import Classifier, Model, assemble
+from fedadb.core.optimizers import SGD
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import Weights
 from fedadb.engine.local import Learner
 from fedadb.models.lenet import LeNet
 
 REPEATS = 15
-PLAN = LocalPlan(epochs=5, batch_size=128, lr=0.01)
+MOMENTUM = 0.9
+PLAN = LocalPlan(epochs=5, batch_size=128, lr=0.01, optimizer=SGD(MOMENTUM))
 
 
 @dataclass
@@ -50,7 +53,7 @@ def time_bare_loop(setting: Setting) -> float:
     """Seconds for torch.optim.SGD on the module, over the batches."""
     module: Classifier = setting.f.module
     optimiser = torch.optim.SGD(
-        module.parameters(), lr=PLAN.lr, momentum=PLAN.momentum, weight_decay=PLAN.weight_decay
+        module.parameters(), lr=PLAN.lr, momentum=MOMENTUM, weight_decay=PLAN.weight_decay
     )
     began = time.perf_counter()
     for x, y in setting.batches:
@@ -66,9 +69,7 @@ class FedAvgOnBatches(FedAvg):
 
     ready: tuple[Batch, ...] = ()
 
-    def batches(
-        self, f: Model, sent: Weights, data: Shard, plan: LocalPlan, rng: Stream
-    ) -> Iterator[Batch]:
+    def batches(self, f: Model, data: Shard, ctx: Context[Weights], rng: Stream) -> Iterator[Batch]:
         return iter(self.ready)
 
 
@@ -81,7 +82,7 @@ def main() -> None:
 
     def time_engine(learner: Learner[Weights, Weights]) -> float:
         began = time.perf_counter()
-        learner.train(setting.shard, Weights(w), (), Round(1, 1, 1, 40), Stream(0))
+        learner.train(setting.shard, Weights(w), None, Round(1, 1, 1, 40), Stream(0))
         return time.perf_counter() - began
 
     times: dict[str, list[float]] = {"bare": [], "engine": [], "engine with its own batches": []}

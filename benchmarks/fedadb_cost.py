@@ -19,11 +19,12 @@ import torch
 
 from fedadb import datasets
 from fedadb.algorithms.fedadb import Anchors, BalancedBatch, FedADB
-from fedadb.core.algorithm import Context, Round, Weights
+from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import Batch, Examples, LocalPlan, Shard
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import Weights
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from fedadb.models.lenet import LeNet
@@ -56,11 +57,12 @@ def measure_global_branch() -> None:
         "every copy": WithCopies(calibrate=False),
     }
     sent = FedADB(steps=1).broadcast(s, f, Stream(0))
-    ctx = Context(sent, (), data.counts, Round(1, 2, 1, 40))
+    steps = torch.tensor(len(plan.sizes(len(data))))
+    ctx = Context(sent, (), data.counts, Round(1, 2, 1, 40), plan, steps)
     best = dict.fromkeys(methods, float("inf"))
     for _ in range(15):
         for name, method in methods.items():
-            batches = list(method.batches(f, sent, data, plan, Stream(0)))
+            batches = list(method.batches(f, data, ctx, Stream(0)))
             began = time.perf_counter()
             for batch in batches:
                 method.gradient(f, s.w, batch, ctx)

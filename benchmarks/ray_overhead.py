@@ -17,11 +17,12 @@ import torch
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.cluster.cohort import RayCohort
 from fedadb.cluster.connection import connected
-from fedadb.core.algorithm import Round, Weights
+from fedadb.core.algorithm import Round
 from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.core.vector import Weights
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool

@@ -6,7 +6,7 @@ A TOML file in the same directory can use it: `algorithm = {name = "own_algorith
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -21,7 +21,7 @@ class FedAvgMState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvgM(fedadb.Algorithm[FedAvgMState, fedadb.Weights]):
+class FedAvgM(fedadb.Algorithm[FedAvgMState]):
     """Hsu et al., "Measuring the Effects of Non-Identical Data Distribution", 2019."""
 
     beta: Annotated[float, Ge(0), Lt(1)] = 0.7  # of the momentum; TOML files are checked too
@@ -29,11 +29,8 @@ class FedAvgM(fedadb.Algorithm[FedAvgMState, fedadb.Weights]):
     def init(self, w: fedadb.Vector) -> FedAvgMState:
         return FedAvgMState(w, w.zeros())
 
-    def broadcast(self, s: FedAvgMState, f: fedadb.Model, rng: fedadb.Stream) -> fedadb.Weights:
-        return fedadb.Weights(s.w)
-
     def aggregate(
-        self, s: FedAvgMState, replies: Sequence[fedadb.Reply], round: fedadb.Round
+        self, s: FedAvgMState, replies: Iterable[fedadb.Reply], round: fedadb.Round
     ) -> FedAvgMState:
         m = self.beta * s.m + (fedadb.average(replies) - s.w)
         return FedAvgMState(s.w + m, m)
