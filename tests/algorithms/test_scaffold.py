@@ -16,7 +16,7 @@ from fedadb.core.errors import BadInput
 from fedadb.core.model import Classifier, Domain, Model
 from fedadb.core.optimizers import SGD, Adam, AdamW, Optimizer, weight_of_steps
 from fedadb.core.packing import size
-from fedadb.core.schedules import Constant
+from fedadb.core.schedules import Constant, Exponential
 from fedadb.core.stream import Stream
 from fedadb.core.transform import AsIs
 from fedadb.core.vector import Vector, Weights
