@@ -214,7 +214,7 @@ def _record(
     seconds_key = experiment.algorithm.broadcast_seconds_key
     known = {
         "round": now.round.t,
-        **{key: value for key, value in scores._asdict().items() if value != ()},
+        **{key: value for key, value in scores._asdict().items() if value not in ((), None)},
         "clients": now.clients,
         **({"lost": dict(now.lost)} if now.lost else {}),
         "bytes_down": size(now.sent),
