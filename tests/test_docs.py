@@ -35,8 +35,9 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 EXPORTED = dir(fedadb)
 MOST_USED = (
-    "Algorithm", "Experiment", "Learner", "Model", "OneByOne", "Shard", "Vector", "evaluate",
-    "federate", "run",
+    "Algorithm", "Experiment", "Learner", "Model", "Observer", "OneByOne", "Pool", "Scores",
+    "Shard", "Stacked", "TestSet", "Vector", "class_counts", "evaluate", "federate", "rounds",
+    "run", "simulate",
 )  # fmt: skip
 
 

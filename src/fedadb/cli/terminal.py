@@ -18,6 +18,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as ProgressBars
 
+from fedadb.observers import TRACKERS
+
 console = Console()
 
 ExperimentArgument = Annotated[
@@ -49,8 +51,13 @@ CodeOption = Annotated[
         "only for runs that you trust.",
     ),
 ]
-TensorBoardOption = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
+TrackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="NAME,…",
+        help=f"Also record the rounds for other programs: {', '.join(TRACKERS)}.",
+    ),
 ]
 
 
