@@ -20,7 +20,6 @@ from fedadb.cli.terminal import (
     show_progress,
 )
 from fedadb.core.errors import BadInput
-from fedadb.observers import make_trackers
 from fedadb.storage.run_directory import MODEL, ROUNDS
 
 deploy = typer.Typer(help="Train across real sites; their data do not leave them.")
@@ -126,7 +125,6 @@ def server(
     one. The same command resumes an interrupted run.
     """
     _require_flower()
-    trackers = make_trackers(track)
     from fedadb.cli.display import ProgressBar, progress_bars
     from fedadb.cli.execution import show_failed_observers, show_results
     from fedadb.deploy.accepted_sites import public_keys
@@ -136,8 +134,10 @@ def server(
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.identity import require_same_run
     from fedadb.experiment.observation import observed
+    from fedadb.observers import make_trackers
     from fedadb.storage.records import read_records
 
+    trackers = make_trackers(track)
     e = Experiment.read(experiment_table(experiment, settings))
     host, port = parse_address(listen, "--listen")
     require_same_run(out, e)

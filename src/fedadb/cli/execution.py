@@ -14,20 +14,20 @@ import typer
 
 from fedadb.cli.terminal import console, show_error, show_message, show_progress
 from fedadb.core.errors import BadInput, Fault
-from fedadb.experiment.observation import FAILURES, Observer, ObserverWarning
 
 if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBars
 
     from fedadb.cli.display import OverallProgress
     from fedadb.experiment.config import Experiment
+    from fedadb.experiment.observation import Observer
 
 
 def train(
     e: "Experiment",
     directory: Path,
     bars: "ProgressBars",
-    trackers: Sequence[Observer] = (),
+    trackers: "Sequence[Observer]" = (),
     overall: "OverallProgress | None" = None,
     from_round: int | None = None,
 ) -> None:
@@ -64,6 +64,8 @@ def train(
 @contextmanager
 def show_failed_observers() -> Iterator[None]:
     """Show a failed observer as the other messages, and not as Python shows warnings."""
+    from fedadb.experiment.observation import FAILURES, ObserverWarning
+
     handler = logging.Handler()
     handler.emit = lambda record: show_error(record.getMessage())  # type: ignore[method-assign]
     FAILURES.addHandler(handler)
@@ -104,7 +106,7 @@ class Outcome:
 
 
 def train_all(
-    experiments: "Sequence[Experiment]", out: Path, trackers: Sequence[Observer] = ()
+    experiments: "Sequence[Experiment]", out: Path, trackers: "Sequence[Observer]" = ()
 ) -> Outcome:
     """Run the experiments one after the other, each in its own directory in `out`.
 

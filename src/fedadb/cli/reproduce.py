@@ -19,7 +19,6 @@ from fedadb.cli.terminal import (
     show_progress,
 )
 from fedadb.core.errors import BadInput
-from fedadb.observers import make_trackers
 from fedadb.storage.run_directory import ANALYSIS
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ def reproduce(
 ) -> None:
     """Run a study, report on its runs, and analyse them if the study asks for it."""
     from fedadb.experiment.study import read_study, select
+    from fedadb.observers import make_trackers
 
     if not 0 < scale <= 1:
         raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")

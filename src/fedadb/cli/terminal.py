@@ -18,8 +18,6 @@ from rich.progress import (
 )
 from rich.progress import Progress as ProgressBars
 
-from fedadb.observers import TRACKERS
-
 console = Console()
 
 ExperimentArgument = Annotated[
@@ -56,7 +54,7 @@ TrackOption = Annotated[
     typer.Option(
         "--track",
         metavar="NAME,…",
-        help=f"Also record the rounds for other programs: {', '.join(TRACKERS)}.",
+        help="Also record the rounds for other programs: tensorboard, mlflow, wandb.",
     ),
 ]
 

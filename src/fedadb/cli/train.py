@@ -19,7 +19,6 @@ from fedadb.cli.terminal import (
     show_message,
 )
 from fedadb.core.errors import BadInput
-from fedadb.observers import make_trackers
 
 
 def run(
@@ -37,6 +36,8 @@ def run(
     EXPERIMENT is a TOML file; without one, the command trains FedADB on digits. An interrupted run
     resumes after its last finished round.
     """
+    from fedadb.observers import make_trackers
+
     trackers = make_trackers(track)
     table = checked_table(experiment, settings)
     from fedadb.cli.display import progress_bars
@@ -70,6 +71,7 @@ def compare(
     skipped. The report covers all runs in the directory, with the algorithms of this command first.
     """
     from fedadb.experiment.precheck import precheck
+    from fedadb.observers import make_trackers
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]

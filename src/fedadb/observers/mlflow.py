@@ -29,6 +29,8 @@ class MLflow(Observer):
     """
 
     def __init__(self) -> None:
+        # It would report its use to its makers over the network.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         require_package("mlflow")
 
     def start(self, experiment: "Experiment", directory: Path, done: Sequence[Record]) -> None:

@@ -1,5 +1,6 @@
 """Records as the history of a Weights & Biases run."""
 
+import os
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ class WandB(Observer):
     """
 
     def __init__(self) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # to its makers, over the network
         require_package("wandb")
 
     def start(self, experiment: "Experiment", directory: Path, done: Sequence[Record]) -> None:
