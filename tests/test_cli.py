@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from fedadb import cli
 from fedadb.cli import estimate
-from fedadb.cli.display import progress_bars, show_rounds
+from fedadb.cli.display import ProgressBar, progress_bars
 from fedadb.cli.reproduce import STUDIES
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.run import ActiveRun
+from fedadb.experiment.observation import observed
 from tests.command_line import Ended, invoke
 from tests.datasets.official import pixels, write_cifar10, write_images, write_medmnist
 from tests.report.synthetic_runs import make_run
@@ -294,7 +294,8 @@ def test_tensorboard_events_cover_all_rounds(live: bool, tmp_path: Path) -> None
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     words = ["run", "--set", "rounds=3", "--set", "local.epochs=1", "--out", tmp_path]
-    for more in (["--tensorboard"] if live else [], [], ["--tensorboard"]):
+    track = ["--track", "tensorboard"]
+    for more in (track if live else [], [], track):
         code, _, _ = invoke(*words, *more)
         assert code == 0
     events = EventAccumulator(str(tmp_path / "tensorboard"))
@@ -321,10 +322,12 @@ def test_wrong_comparisons_are_refused(words: list[str], message: str) -> None:
 
 def test_a_terminal_shows_a_progress_bar() -> None:
     rounds = [{"accuracy": a, "seconds": 60.0} for a in (0.2, 0.9, 0.5)]
-    run = ActiveRun(Path(), rounds[:1], iter(rounds[1:]))
     screen = Console(force_terminal=True, record=True, width=100, height=20)
     with screen.capture() as shown, progress_bars(screen) as bars:
-        assert show_rounds(run, 5, bars, "FedAvg on digits") == rounds
+        bar, e = ProgressBar(bars, "FedAvg on digits"), Experiment(rounds=5)
+        with observed([bar], e, Path(), rounds[:1], iter(rounds[1:])) as seen:
+            assert list(seen) == rounds[1:]
+        assert bar.done == rounds
     assert "3/5" in shown.get()
     assert "accuracy 0.500  best 0.900  left 0:02:00" in shown.get()
 

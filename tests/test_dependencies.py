@@ -12,7 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedadb"
-EXTRAS = {"deploy": "federation", "cluster": "ray", "export": "onnx", "cli": "tensorboard"}
+EXTRAS = {
+    "deploy": ["federation"],
+    "cluster": ["ray"],
+    "export": ["onnx"],
+    "observers": ["tensorboard", "mlflow", "wandb"],
+}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -38,8 +43,8 @@ def names(requirements: Iterable[str]) -> set[str]:
 def test_imports_are_declared(part: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = names(project["dependencies"])
-    if part in EXTRAS:
-        declared |= names(project["optional-dependencies"][EXTRAS[part]])
+    for extra in EXTRAS.get(part, []):
+        declared |= names(project["optional-dependencies"][extra])
     distributions = packages_distributions()
     files = [*(PACKAGE / part).rglob("*.py"), *PACKAGE.glob(f"{part}.py")]
     for file in files:

@@ -6,12 +6,14 @@ Python recommends this scheme.
 """
 
 import ast
+import logging
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 __version__ = version("fedadb")
+logging.getLogger("fedadb").addHandler(logging.NullHandler())  # silent unless the program asks
 
 _MODULES = {
     alias.name: statement.module

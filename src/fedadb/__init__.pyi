@@ -53,14 +53,21 @@ from fedadb.core.transform import Transform as Transform
 from fedadb.core.vector import Vector as Vector
 from fedadb.core.vector import Weights as Weights
 from fedadb.engine.cohorts import OneByOne as OneByOne
+from fedadb.engine.evaluate import Scores as Scores
+from fedadb.engine.evaluate import TestSet as TestSet
 from fedadb.engine.evaluate import evaluate as evaluate
 from fedadb.engine.federate import Snapshot as Snapshot
 from fedadb.engine.federate import federate as federate
 from fedadb.engine.federate import initial as initial
 from fedadb.engine.local import Learner as Learner
+from fedadb.engine.pool import Pool as Pool
+from fedadb.engine.stacked import Stacked as Stacked
 from fedadb.experiment.config import Experiment as Experiment
+from fedadb.experiment.observation import Observer as Observer
 from fedadb.experiment.run import History as History
+from fedadb.experiment.run import rounds as rounds
 from fedadb.experiment.run import run as run
+from fedadb.experiment.run import simulate as simulate
 from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
@@ -69,10 +76,15 @@ from fedadb.filters.norm_bound import NormBound as NormBound
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet
 from fedadb.models.resnet import ResNet18 as ResNet18
+from fedadb.observers.mlflow import MLflow as MLflow
+from fedadb.observers.tensorboard import TensorBoard as TensorBoard
+from fedadb.observers.wandb import WandB as WandB
 from fedadb.partition.dirichlet import Dirichlet as Dirichlet
 from fedadb.partition.domains import ByDomain as ByDomain
 from fedadb.partition.file import File as File
 from fedadb.partition.iid import Iid as Iid
+from fedadb.partition.protocol import Labels as Labels
+from fedadb.partition.protocol import class_counts as class_counts
 from fedadb.partition.shards import Shards as Shards
 
 __version__: str

@@ -165,6 +165,17 @@ def test_a_run_resumes_with_another_backend(tmp_path: Path) -> None:
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+def test_validation_data_are_evaluated_beside_ray(tmp_path: Path) -> None:
+    engines = ({"workers": 1}, {"backend": "ray", "workers": 1})
+    here, there = (
+        fedadb.run(Experiment(validation=0.2, engine=engine, **SMALL), tmp_path / str(i))
+        for i, engine in enumerate(engines)
+    )
+    names = ("accuracy", "validation_accuracy", "loss")
+    for ours, theirs in zip(here.rounds, there.rounds, strict=True):
+        assert [ours[name] for name in names] == [theirs[name] for name in names]
+
+
 def test_what_ray_cannot_do_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

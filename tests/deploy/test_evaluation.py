@@ -69,3 +69,10 @@ def test_clients_cannot_be_recorded(tmp_path: Path) -> None:
     e = experiment().model_copy(update={"record_clients": True})
     with pytest.raises(BadInput, match="record_clients: a server does not know which classes"):
         train(e, tmp_path, FakeGrid(e.toml(), nodes()))
+
+
+def test_validation_data_are_refused(tmp_path: Path) -> None:
+    e = experiment().model_copy(update={"validation": 0.1})
+    with pytest.raises(BadInput, match=r"validation = 0\.1: sites train on all of their rows"):
+        train(e, tmp_path / "run", FakeGrid(e.toml(), nodes()))
+    assert not (tmp_path / "run").exists()

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.ports import is_open
@@ -55,6 +56,7 @@ def test_a_killed_server_resumes(
     file.write_text(SHARED.toml())
     words = ["-m", "fedadb", "deploy", "server", str(federation.server_directory), str(file)]
     words += ["--out", str(out), "--listen", f"127.0.0.1:{federation.port}"]
+    words += ["--track", "tensorboard"]
 
     def has_ended() -> bool:
         """Whether proxy and ServerApp ended with the server."""
@@ -73,6 +75,8 @@ def test_a_killed_server_resumes(
     federation.start("server", words)
     assert federation.running.pop("server").wait(GUARD) == 0, federation.log("server")
     require_equal_runs(simulated, out)
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    assert [e.step for e in events.Scalars("accuracy")] == [r["round"] for r in simulated.rounds]
     state = federation.site(0) / "state"
     assert list(state.glob("*/*.safetensors"))
 

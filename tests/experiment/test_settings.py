@@ -5,7 +5,7 @@ from fedadb.experiment.settings import affecting, role
 from fedadb.experiment.toml_tables import flatten
 from fedadb.roles import Role
 
-SETTINGS = flatten(Experiment(algorithm="feddyn", dataset="cifar10").table())
+SETTINGS = flatten(Experiment(algorithm="feddyn", dataset="cifar10", validation=0.1).table())
 
 
 def having(**properties: object) -> set[str]:
@@ -58,6 +58,10 @@ def test_the_paper_varies_dataset_scenario_and_skew() -> None:
         "federation.participation",
         "federation.partition.alpha",
     }
+
+
+def test_validation_data_change_results_and_are_not_the_papers() -> None:
+    assert role("validation") == Role(affects="results", shared=False, fixed_by_paper=True)
 
 
 def test_a_setting_of_a_table_inherits_its_role() -> None:

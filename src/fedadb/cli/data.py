@@ -132,6 +132,7 @@ def partition(
     from fedadb.cli.display import partition_tables
     from fedadb.experiment import build
     from fedadb.experiment.config import Experiment
+    from fedadb.partition.protocol import class_counts
     from fedadb.report.plots import draw_partition
 
     e = Experiment.read(table)
@@ -141,7 +142,7 @@ def partition(
     except OSError as error:
         raise BadInput(f"--out {str(out)!r} cannot be written: {error.strerror}") from error
     splits = datasets.load(e.dataset, show_progress)
-    counts = build.class_counts(splits, build.partition(e, splits))
+    counts = class_counts(splits.train.y.numpy(), build.partition(e, splits), len(splits.classes))
     for summary in partition_tables(counts, splits.classes):
         console.print(summary)
     draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], out)

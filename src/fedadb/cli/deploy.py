@@ -12,6 +12,7 @@ import typer
 from fedadb.cli.terminal import (
     FromRoundOption,
     SettingsOption,
+    TrackOption,
     console,
     experiment_table,
     show_error,
@@ -115,6 +116,7 @@ def server(
         str, typer.Option(help="ADDRESS:PORT at which the server accepts sites.")
     ] = "0.0.0.0:8443",
     from_round: FromRoundOption = None,
+    track: TrackOption = None,
     settings: SettingsOption = None,
 ) -> None:
     """Start the server, train with the sites, and stop the server.
@@ -123,17 +125,19 @@ def server(
     one. The same command resumes an interrupted run.
     """
     _require_flower()
-    from fedadb.cli.display import progress_bars, show_rounds
-    from fedadb.cli.execution import show_results
+    from fedadb.cli.display import ProgressBar, progress_bars
+    from fedadb.cli.execution import show_failed_observers, show_results
     from fedadb.deploy.accepted_sites import public_keys
     from fedadb.deploy.ports import parse_address
     from fedadb.deploy.server import start_server, upload_limit
     from fedadb.deploy.server_app import interruption_noted
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.identity import require_same_run
-    from fedadb.experiment.run import ActiveRun
+    from fedadb.experiment.observation import observed
+    from fedadb.observers import make_trackers
     from fedadb.storage.records import read_records
 
+    trackers = make_trackers(track)
     e = Experiment.read(experiment_table(experiment, settings))
     host, port = parse_address(listen, "--listen")
     require_same_run(out, e)
@@ -161,8 +165,16 @@ def server(
         forgotten = records[len(done) :]
         rounds = running.follow(run, out, e.rounds, len(done), show_message, forgotten)
         title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
-        with progress_bars(console) as bars:
-            show_rounds(ActiveRun(out, done, rounds), e.rounds, bars, title)
+        with (
+            progress_bars(console) as bars,
+            show_failed_observers(),
+            observed([ProgressBar(bars, title)], e, out, done, rounds) as shown,
+        ):
+            # Trackers write to the run's directory, which the server makes before its first round.
+            done += [record for record in [next(shown, None)] if record]
+            with observed(trackers, e, out, done, shown) as tracked:
+                for _ in tracked:
+                    pass  # the observers show it
     show_results([out])
     show_message(f"Results: {out}")
 

@@ -1,8 +1,10 @@
 """What the terminal shows of runs: progress bars, tables of results, tables of a partition."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from statistics import fmean, mean, median
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -11,9 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBars
 from rich.table import Table
 
-from fedadb.experiment.run import ActiveRun
+from fedadb.experiment.observation import Observer
 from fedadb.report import cells
 from fedadb.storage.records import Record
+
+if TYPE_CHECKING:
+    from fedadb.experiment.config import Experiment
 
 # Columns of the results that a terminal of fewer characters does not show.
 NARROW, OPTIONAL_COLUMNS = 110, ("last 10", "rounds", "s/round", "kB down/up")
@@ -21,48 +26,45 @@ NARROW, OPTIONAL_COLUMNS = 110, ("last 10", "rounds", "s/round", "kB down/up")
 MANY_RUNS = 5  # the bars of more runs would not fit on the screen
 
 
-def show_rounds(
-    run: ActiveRun,
-    total: int,
-    bars: ProgressBars,
-    title: str,
-    on_record: Callable[[Record], None] = lambda record: None,
-    overall: "OverallProgress | None" = None,
-) -> list[Record]:
-    """Train the run's remaining rounds and show each one: a live bar, or one line per round.
+class ProgressBar(Observer):
+    """Shows the rounds of a run: a live bar, or one line per round.
 
     Args:
-        run: The run to train.
-        total: Its number of rounds.
         bars: From `progress_bars`. Lines are printed if its console is not a terminal.
         title: The run's name on the screen.
-        on_record: Called with the record of every new round.
         overall: The progress of all runs, if this is one of several.
-
-    Returns:
-        The records of all rounds, earlier ones included.
     """
-    done = list(run.done)
-    status = describe_rounds(done, total) if done else "starting"
-    task = bars.add_task(title, total=total, completed=len(done), status=status)
-    for record in run.rounds:
-        done.append(record)
-        status = describe_rounds(done, total)
-        bars.update(task, completed=len(done), status=status)
-        on_record(record)
-        if overall:
-            overall.add_round(record)
-        if not bars.console.is_terminal:
-            position = f"[{overall.status}] " if overall else ""
-            bars.console.print(
-                f"{position}{title}  round {len(done)}/{total}  {status}",
+
+    def __init__(
+        self, bars: ProgressBars, title: str, overall: "OverallProgress | None" = None
+    ) -> None:
+        self.bars, self.title, self.overall = bars, title, overall
+
+    def start(self, experiment: "Experiment", directory: Path, done: Sequence[Record]) -> None:
+        self.done, self.total = list(done), experiment.rounds
+        status = describe_rounds(self.done, self.total) if done else "starting"
+        self.task = self.bars.add_task(
+            self.title, total=self.total, completed=len(done), status=status
+        )
+
+    def record(self, record: Record) -> None:
+        self.done.append(record)
+        status = describe_rounds(self.done, self.total)
+        self.bars.update(self.task, completed=len(self.done), status=status)
+        if self.overall:
+            self.overall.add_round(record)
+        if not self.bars.console.is_terminal:
+            position = f"[{self.overall.status}] " if self.overall else ""
+            self.bars.console.print(
+                f"{position}{self.title}  round {len(self.done)}/{self.total}  {status}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
-    if overall and overall.runs > MANY_RUNS:
-        bars.remove_task(task)
-    return done
+
+    def end(self, finished: bool, error: BaseException | None) -> None:
+        if self.overall and self.overall.runs > MANY_RUNS:
+            self.bars.remove_task(self.task)
 
 
 def progress_bars(console: Console) -> ProgressBars:

@@ -1,9 +1,11 @@
 """Trains experiments and shows their progress: one, or several that belong together."""
 
+import logging
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,19 +20,19 @@ if TYPE_CHECKING:
 
     from fedadb.cli.display import OverallProgress
     from fedadb.experiment.config import Experiment
+    from fedadb.experiment.observation import Observer
 
 
 def train(
     e: "Experiment",
     directory: Path,
     bars: "ProgressBars",
-    tensorboard: bool = False,
+    trackers: "Sequence[Observer]" = (),
     overall: "OverallProgress | None" = None,
     from_round: int | None = None,
 ) -> None:
     """Run the experiment in its directory, or resume it there."""
-    from fedadb.cli.display import show_rounds
-    from fedadb.cli.tensorboard import event_writer, require_tensorboard
+    from fedadb.cli.display import ProgressBar
     from fedadb.engine.process import cores
     from fedadb.experiment.run import start_run
 
@@ -39,15 +41,18 @@ def train(
     on_this_machine = e.engine.backend != "ray" or e.engine.address is None
     if workers != "auto" and workers > cores() and on_this_machine:
         show_error(f"engine.workers = {workers}: this machine has only {cores()} cores")
-    if tensorboard:
-        require_tensorboard()
+    observers = [ProgressBar(bars, title, overall), *trackers]
     try:
-        with start_run(e, directory, show_progress, from_round=from_round) as run:
+        with (
+            show_failed_observers(),
+            start_run(
+                e, directory, show_progress, from_round=from_round, observers=observers
+            ) as run,
+        ):
             if len(run.done) == e.rounds:
                 show_message(f"{title}: finished earlier, in {directory}")
-            events = event_writer(directory, run.done) if tensorboard else nullcontext(_ignore)
-            with events as write:
-                show_rounds(run, e.rounds, bars, title, write, overall)
+            for _ in run.rounds:
+                pass  # the observers show it
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         raise Fault(f"{path}{error.strerror or error}; finished rounds are kept") from error
@@ -56,8 +61,20 @@ def train(
         raise typer.Exit(130) from None
 
 
-def _ignore(record: object) -> None:
-    pass
+@contextmanager
+def show_failed_observers() -> Iterator[None]:
+    """Show a failed observer as the other messages, and not as Python shows warnings."""
+    from fedadb.experiment.observation import FAILURES, ObserverWarning
+
+    handler = logging.Handler()
+    handler.emit = lambda record: show_error(record.getMessage())  # type: ignore[method-assign]
+    FAILURES.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ObserverWarning)
+            yield
+    finally:
+        FAILURES.removeHandler(handler)
 
 
 @dataclass
@@ -88,7 +105,9 @@ class Outcome:
         raise typer.Exit(2 if self.only_bad_input and not self.finished else 1)
 
 
-def train_all(experiments: "Sequence[Experiment]", out: Path, tensorboard: bool) -> Outcome:
+def train_all(
+    experiments: "Sequence[Experiment]", out: Path, trackers: "Sequence[Observer]" = ()
+) -> Outcome:
     """Run the experiments one after the other, each in its own directory in `out`.
 
     A run that fails does not stop the others.
@@ -106,7 +125,7 @@ def train_all(experiments: "Sequence[Experiment]", out: Path, tensorboard: bool)
             directory, before = out / run_name(e), overall.done
             try:
                 overall.skip(done_rounds(directory))
-                train(e, directory, bars, tensorboard, overall)
+                train(e, directory, bars, trackers, overall)
                 outcome.finished.append(directory)
             except (BadInput, Fault) as error:
                 outcome.add_failure(directory.name, str(error), isinstance(error, BadInput))

@@ -12,7 +12,7 @@ from fedadb.cli.analyse import show_numbers
 from fedadb.cli.execution import show_results, train_all
 from fedadb.cli.terminal import (
     SettingsOption,
-    TensorBoardOption,
+    TrackOption,
     allow_imports_from,
     console,
     show_message,
@@ -77,13 +77,15 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="A directory for the runs; by default runs/NAME.")
     ] = None,
-    tensorboard: TensorBoardOption = False,
+    track: TrackOption = None,
 ) -> None:
     """Run a study, report on its runs, and analyse them if the study asks for it."""
     from fedadb.experiment.study import read_study, select
+    from fedadb.observers import make_trackers
 
     if not 0 < scale <= 1:
         raise BadInput(f"--scale {scale:g}: must be above 0 and at most 1; 0.1 is a tenth")
+    trackers = make_trackers(track)
     path = find_study(name)
     allow_imports_from(path.parent)
     study = read_study(path, settings or [], scale)
@@ -100,7 +102,7 @@ def reproduce(
     title += f", {' and '.join(only)}" if only else ""
     # Several studies may share --out, so each has a report of its own there.
     report = directory / ("report" if out is None else f"report-{path.stem}")
-    outcome = train_all(experiments, directory, tensorboard)
+    outcome = train_all(experiments, directory, trackers)
     if outcome.finished:
         show_results(outcome.finished)
         show_message(f"Page: {write_page(outcome.finished, title, report)}\nResults: {directory}")

@@ -49,8 +49,13 @@ CodeOption = Annotated[
         "only for runs that you trust.",
     ),
 ]
-TensorBoardOption = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")
+TrackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="NAME,…",
+        help="Also record the rounds for other programs: tensorboard, mlflow, wandb.",
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from fedadb.cli.terminal import (
     ExperimentArgument,
     FromRoundOption,
     SettingsOption,
-    TensorBoardOption,
+    TrackOption,
     checked_table,
     console,
     experiment_table,
@@ -28,7 +28,7 @@ def run(
         Path | None,
         typer.Option(help="The run's directory; by default runs/NAME, named by the experiment."),
     ] = None,
-    tensorboard: TensorBoardOption = False,
+    track: TrackOption = None,
     from_round: FromRoundOption = None,
 ) -> None:
     """Train one federation.
@@ -36,6 +36,9 @@ def run(
     EXPERIMENT is a TOML file; without one, the command trains FedADB on digits. An interrupted run
     resumes after its last finished round.
     """
+    from fedadb.observers import make_trackers
+
+    trackers = make_trackers(track)
     table = checked_table(experiment, settings)
     from fedadb.cli.display import progress_bars
     from fedadb.experiment.config import Experiment
@@ -44,7 +47,7 @@ def run(
     e = Experiment.read(table)
     directory = out or default_directory(e)
     with progress_bars(console) as bars:
-        train(e, directory, bars, tensorboard, from_round=from_round)
+        train(e, directory, bars, trackers, from_round=from_round)
     show_results([directory])
     show_message(f"Results: {directory}")
 
@@ -60,7 +63,7 @@ def compare(
         Path | None,
         typer.Option(help="A directory for the runs; by default runs/compare-DATASET."),
     ] = None,
-    tensorboard: TensorBoardOption = False,
+    track: TrackOption = None,
 ) -> None:
     """Train several algorithms on the same experiment, and report on them together.
 
@@ -68,12 +71,14 @@ def compare(
     skipped. The report covers all runs in the directory, with the algorithms of this command first.
     """
     from fedadb.experiment.precheck import precheck
+    from fedadb.observers import make_trackers
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise BadInput(f"--seeds {seeds!r}: must be whole numbers, such as 0,1,2") from None
     names = [name.strip() for name in algorithms.split(",")]
+    trackers = make_trackers(track)
     table = experiment_table(experiment, settings)
     for name in names:  # settings of an algorithm are checked when it is known whose they are
         precheck({**table, "algorithm": name})
@@ -81,7 +86,7 @@ def compare(
 
     experiments = study.compare(table, names, numbers)
     directory = out or Path("runs") / f"compare-{experiments[0].dataset.rpartition('/')[2]}"
-    outcome = train_all(experiments, directory, tensorboard)
+    outcome = train_all(experiments, directory, trackers)
     if outcome.finished:
         show_results(outcome.finished, names)
         page = report_comparison(outcome.finished, names, directory)

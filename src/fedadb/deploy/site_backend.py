@@ -51,6 +51,11 @@ def site_backend(
         raise BadInput(
             "record_clients: a server does not know which classes its sites have; leave it out"
         )
+    if experiment.validation:
+        raise BadInput(
+            f"validation = {experiment.validation:g}: sites train on all of their rows; leave it "
+            "out, or let the sites test with deployment.evaluate = 'sites'"
+        )
     spec, test = federation_data(experiment, progress)
     f = build_model(experiment, spec)
     sites = Participants(grid, experiment, spec, out)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -19,12 +19,19 @@ from fedadb.engine.process import one_thread
 
 
 class Scores(NamedTuple):
-    """The result of an evaluation: accuracies in [0, 1] and the mean cross entropy."""
+    """The result of an evaluation: accuracies in [0, 1] and the mean cross entropy.
+
+    ```python
+    scores = fedadb.evaluate(f, f.weights(), shard.examples, fedadb.AsIs(), batch_size=100)
+    best_class = max(scores.class_accuracy)
+    ```
+    """
 
     accuracy: float
     loss: float
     class_accuracy: list[float]  # nan for a class without test rows
     domain_accuracy: Sequence[float] = ()  # by domain, if the data have several
+    validation_accuracy: float | None = None  # on rows that clients do not train on, if any
 
 
 def mixed_order(n: int) -> Tensor:
@@ -38,7 +45,13 @@ def mixed_order(n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set and the model to evaluate on it, in batches of a fixed order and size."""
+    """A test set and the model to evaluate on it, in batches of a fixed order and size.
+
+    ```python
+    test_set = fedadb.TestSet(f, shard.examples, fedadb.AsIs(), batch_size=100)
+    accuracy = test_set.evaluate(f.weights()).accuracy
+    ```
+    """
 
     __test__ = False  # not a test case for pytest
 
@@ -96,6 +109,31 @@ class TestSet:
     def evaluate(self, w: Vector) -> Scores:
         """Evaluate w on all batches."""
         return self.scores(self.evaluate_batch(w, i) for i in range(len(self)))
+
+
+@dataclass(frozen=True)
+class TestSetWithValidation(TestSet):
+    """A test set, followed by batches of validation data, of which the accuracy is recorded."""
+
+    validation: TestSet = field(kw_only=True)
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self.validation)
+
+    def evaluate_batch(self, w: Vector, i: int) -> tuple[float, list[int]]:
+        """As for a test set; of a validation batch, all correct predictions are in one cell."""
+        first = super().__len__()
+        if i < first:
+            return super().evaluate_batch(w, i)
+        loss, hits = self.validation.evaluate_batch(w, i - first)
+        return loss, [sum(hits)] + [0] * (len(self.counts) - 1)
+
+    def scores(self, batches: Iterable[tuple[float, Sequence[int]]]) -> Scores:
+        results = list(batches)
+        first = super().__len__()
+        hits = [correct[0] for _, correct in results[first:]]
+        accuracy = share(hits, self.validation.counts)
+        return super().scores(results[:first])._replace(validation_accuracy=accuracy)
 
 
 def share(hits: Sequence[int], counts: Sequence[int]) -> float:

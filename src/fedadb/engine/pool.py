@@ -92,7 +92,16 @@ class WorkerEnded(Exception):
 
 @dataclass
 class Pool:
-    """A cohort and evaluator of worker processes. Close it to end them."""
+    """A cohort and evaluator of worker processes. Close it to end them.
+
+    ```python
+    from contextlib import closing
+
+    test_set = fedadb.TestSet(f, shard.examples, fedadb.AsIs(), batch_size=100)
+    with closing(fedadb.Pool(learner, shards, rng, workers=2, test_set=test_set)) as cohort:
+        replies = list(cohort(sent, clients=[0, 3], round=round))
+    ```
+    """
 
     learner: Learner[Any, Any, Any, Any]
     shards: Sequence[Shard]

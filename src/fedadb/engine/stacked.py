@@ -21,6 +21,10 @@ class Stacked(OneByOne[Any, Any, Any, Any]):
 
     The mathematics is that of one by one, but sums have another order: results agree up to
     rounding and are not bit-identical. All clients of a round are in memory at the same time.
+
+    ```python
+    replies = list(fedadb.Stacked(learner, shards, rng)(sent, clients=[0, 3], round=round))
+    ```
     """
 
     def __call__(self, sent: Any, clients: Sequence[int], round: Round) -> Replies[Reply[Any]]:

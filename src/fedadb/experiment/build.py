@@ -15,11 +15,13 @@ from fedadb.core.data import DataSpec, Examples, Shard, Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
-from fedadb.engine.evaluate import TestSet, mixed_order
+from fedadb.engine.evaluate import TestSet, TestSetWithValidation, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.held_out import hold_out, remove_rows
 from fedadb.experiment.settings import Federation
 from fedadb.partition import Labels, Rows
+from fedadb.partition.protocol import class_counts
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.tensorfile import raw_bytes
 
@@ -48,32 +50,51 @@ class FederatedData:
     test: Examples  # in an order that mixes the classes
     test_domain: Tensor | None  # the domain of each test row, if the data have several
     summary: DataSummary
+    validation: Examples | None = None  # all clients' rows for it, mixed as the test rows are
 
     def test_set(self, f: Model, batch_size: int) -> TestSet:
         return TestSet(f, self.test, self.spec.transform, batch_size, self.test_domain)
+
+    def recorded_set(self, f: Model, batch_size: int) -> TestSet:
+        """What each round is evaluated on: the test set and, if there are any, validation data."""
+        if self.validation is None:
+            return self.test_set(f, batch_size)
+        transform = self.spec.transform
+        validation = TestSet(f, self.validation, transform, batch_size)
+        return TestSetWithValidation(
+            f, self.test, transform, batch_size, self.test_domain, validation=validation
+        )
 
 
 def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData:
     """Load the experiment's dataset and partition it."""
     device = pick_device(e.engine.device)
     splits = datasets.load(e.dataset, progress)
-    rows = partition(e, splits)
-    train = splits.train.to(device)
+    rows, held_out = split_rows(e, splits)
+    train, positions = splits.train, rows
+    if len(held_out):
+        train, positions = remove_rows(splits.train, rows, held_out)
+    train = train.to(device)
     classes = len(splits.classes)
     order = mixed_order(len(splits.test.y))
+    validation = torch.from_numpy(held_out)[mixed_order(len(held_out))]
     domains = splits.domains
     return FederatedData(
         splits.spec,
         train,
-        [Shard(train, torch.from_numpy(r).to(device), classes, splits.transform) for r in rows],
+        [
+            Shard(train, torch.from_numpy(r).to(device), classes, splits.transform)
+            for r in positions
+        ],
         test=splits.test.rows(order).to(device),
         test_domain=domains.test[order].to(device) if domains else None,
         summary=DataSummary(
             splits.classes,
-            class_counts(splits, rows),
+            class_counts(splits.train.y.numpy(), rows, classes),
             domains.names if domains else (),
             _digest(splits, rows),
         ),
+        validation=splits.train.rows(validation).to(device) if len(held_out) else None,
     )
 
 
@@ -100,18 +121,21 @@ def make_learner(e: Experiment, f: Model) -> Learner[Any, Any, Any, Any]:
 
 
 def partition(e: Experiment, splits: Splits) -> list[Rows]:
-    """The training rows of each client."""
+    """The rows that each client trains on."""
+    rows, _ = split_rows(e, splits)
+    return rows
+
+
+def split_rows(e: Experiment, splits: Splits) -> tuple[list[Rows], Rows]:
+    """The rows that each client trains on, and all clients' rows for validation."""
     seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
     domain = splits.domains.train.numpy() if splits.domains else None
     labels = Labels(splits.train.y.numpy(), domain)
     rng = Stream(seed).at("partition").numpy()
-    return e.federation.partition.rows(labels, e.federation.clients, rng)
-
-
-def class_counts(splits: Splits, rows: list[Rows]) -> list[list[int]]:
-    """n_{k,c}: the number of rows of class c that client k holds."""
-    labels, classes = splits.train.y.numpy(), len(splits.classes)
-    return [np.bincount(labels[r], minlength=classes).tolist() for r in rows]
+    rows = e.federation.partition.rows(labels, e.federation.clients, rng)
+    if not e.validation:
+        return rows, np.empty(0, dtype=np.int64)
+    return hold_out(labels.y, rows, e.validation, Stream(seed).at("validation"))
 
 
 def _digest(splits: Splits, rows: list[Rows]) -> str:

@@ -125,6 +125,8 @@ class Experiment(Settings):
             "dataset": self.dataset,
             "rounds": self.rounds,
             "seed": self.seed,
+            # left out at 0, so that runs of earlier versions keep their names
+            **({"validation": self.validation} if self.validation else {}),
             "record_clients": self.record_clients,
             "keep_broadcasts": kept if kept == "auto" else list(kept),
             "model": validation.to_named_table(MODELS, self.model),

@@ -2,11 +2,15 @@
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput, Fault
@@ -32,6 +36,7 @@ from fedadb.experiment.client_models import ClientModels, client_scores
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
+from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
 from fedadb.experiment.simulation import simulation
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
@@ -56,16 +61,40 @@ from fedadb.storage.run_directory import (
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
 
-class History(NamedTuple):
-    """A finished run: its directory and its records, one per round."""
+@dataclass(frozen=True)
+class History:
+    """A finished run: its directory and its records, one per round.
 
-    directory: Path
+    ```python
+    history = fedadb.run(fedadb.Experiment(rounds=2))
+    history.accuracy[-1], history.rounds[-1]["loss"], history.weights()["heads.L.bias"]
+    ```
+    """
+
     rounds: list[Record]
+    out: Path | None = None
+    kept_weights: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def directory(self) -> Path:
+        """The run's directory."""
+        if self.out is None:
+            raise BadInput("this simulation kept no directory; simulate(…, out=DIRECTORY) does")
+        return self.out
 
     @property
     def accuracy(self) -> list[float]:
         """The test accuracy of each round, in [0, 1]."""
         return [record["accuracy"] for record in self.rounds]
+
+    def weights(self) -> dict[str, Tensor]:
+        """The deployed weights by parameter name, as in `model.safetensors`."""
+        if self.out is None:
+            return dict(self.kept_weights)
+        tensors, _ = read_tensors(
+            self.directory / MODEL, "if you delete it, `fedadb.run` writes it again"
+        )
+        return tensors
 
 
 class ActiveRun(NamedTuple):
@@ -76,21 +105,82 @@ class ActiveRun(NamedTuple):
     rounds: Iterator[Record]  # trains the remaining ones
 
 
-def run(experiment: Experiment, out: str | Path | None = None) -> History:
+def run(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    observers: Sequence[ObserverOrFunction] = (),
+) -> History:
     """Run the experiment, or resume it if an earlier call was interrupted.
 
     Args:
         experiment: What to run.
         out: The run's directory; by default `runs/NAME`, where the name follows from the
             experiment.
+        observers: Observers of the run, or functions that are called with each new record.
 
     ```python
-    history = fedadb.run(fedadb.Experiment(dataset="digits", rounds=3))
+    history = fedadb.run(fedadb.Experiment(dataset="digits", rounds=3), observers=[print])
     print(max(history.accuracy))
     ```
     """
-    with start_run(experiment, Path(out) if out else default_directory(experiment)) as active:
-        return History(active.directory, [*active.done, *active.rounds])
+    directory = Path(out) if out else default_directory(experiment)
+    return History(list(rounds(experiment, directory, observers)), directory)
+
+
+def rounds(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    observers: Sequence[ObserverOrFunction] = (),
+) -> Generator[Record]:
+    """Run the experiment as `run` does, and yield each round's record as soon as it is made.
+
+    The records of an earlier call that was interrupted come first. To leave the loop early is an
+    interruption too: what has been trained is kept, and another call resumes. While the generator
+    is active, torch computes in one thread.
+
+    ```python
+    for record in fedadb.rounds(fedadb.Experiment(rounds=5)):
+        print(record["round"], record["accuracy"])
+        if record["accuracy"] > 0.5:
+            break
+    ```
+    """
+    directory = Path(out) if out else default_directory(experiment)
+    with start_run(experiment, directory, observers=observers) as active:
+        yield from active.done
+        yield from active.rounds
+
+
+def simulate(
+    algorithm: Any,
+    model: Any,
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    observers: Sequence[ObserverOrFunction] = (),
+    **settings: Any,
+) -> History:
+    """Simulate a federation, and return its history; nothing is left on the disk.
+
+    Args:
+        algorithm: An algorithm, or its name.
+        model: A model, or its name.
+        data: A dataset's name, or data of your own.
+        out: A directory to keep, as that of `run`.
+        observers: As in `run`.
+        settings: Other settings of the experiment.
+
+    ```python
+    history = fedadb.simulate("fedavg", "lenet", "digits", rounds=3, local={"epochs": 1})
+    print(history.accuracy)
+    ```
+    """
+    experiment = Experiment(algorithm=algorithm, model=model, dataset=data, **settings)
+    if out:
+        return run(experiment, out, observers)
+    with TemporaryDirectory(prefix="fedadb-") as directory:
+        history = run(experiment, Path(directory) / "run", observers)
+        return History(history.rounds, kept_weights=history.weights())
 
 
 @contextmanager
@@ -100,17 +190,21 @@ def start_run(
     progress: Progress = no_progress,
     make_backend: MakeBackend = simulation,
     from_round: int | None = None,
+    observers: Sequence[ObserverOrFunction] = (),
 ) -> Iterator[ActiveRun]:
     """Lock a directory that is new or holds this experiment, and prepare to train.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
     With `from_round`, the run forgets the rounds after that one; it can return to the last three.
     """
+    observers = [RunLog(), *as_observers(observers)]
     require_same_run(out, experiment)
     if (out / MODEL).exists():
         if from_round is not None:
             raise BadInput(f"--from-round {from_round}: the run in {out} is finished")
-        yield ActiveRun(out, _finished_records(experiment, out), iter(()))
+        done = _finished_records(experiment, out)
+        with observed(observers, experiment, out, done, iter(())) as rounds:
+            yield ActiveRun(out, done, rounds)
         return
     with make_backend(experiment, progress) as backend, one_thread():
         out.mkdir(parents=True, exist_ok=True)
@@ -125,7 +219,10 @@ def start_run(
             write_atomically(out / PARTITION, json.dumps(partition).encode())
             note_environment(out / ENVIRONMENT, start.round.t, experiment)
             done = truncate_records(out / ROUNDS, start.round.t)
-            with closing(_train(experiment, backend, out, start, memories)) as rounds:
+            with (
+                closing(_train(experiment, backend, out, start, memories)) as trained,
+                observed(observers, experiment, out, done, trained) as rounds,
+            ):
                 yield ActiveRun(out, done, rounds)
 
 
@@ -208,7 +305,9 @@ def _train(
             checkpointed[now.round.t] = versions
             checkpointed.pop(now.round.t - EARLIER_CHECKPOINTS - 1, None)
             memories.prune(*checkpointed.values())
+            paused = time.perf_counter()
             yield record
+            began += time.perf_counter() - paused  # what the caller does is no training time
     metadata = {"experiment": experiment.toml(), "classes": json.dumps(backend.data.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()
     write_tensors(out / MODEL, weights, metadata)
@@ -238,7 +337,7 @@ def _record(
     lost = {backend.client_name(k): reason for k, reason in now.lost.items()}
     known = {
         "round": now.round.t,
-        **{key: value for key, value in scores._asdict().items() if value != ()},
+        **{key: value for key, value in scores._asdict().items() if value not in ((), None)},
         "clients": now.clients,
         **({"lost": lost} if lost else {}),
         "bytes_down": size(now.sent),

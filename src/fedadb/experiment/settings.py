@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, field_validator
 
 from fedadb.core.errors import BadInput
@@ -137,6 +137,9 @@ class Settings(BaseModel):
     dataset: Annotated[str, PAPER_VARIES] = DATASET
     rounds: Annotated[int, Ge(1)] = 1000  # T
     seed: Annotated[int, Ge(0)] = 0
+    # The share of each client's rows, class by class, that is kept out of training. Each record
+    # then has the accuracy on these rows.
+    validation: Annotated[float, Ge(0), Lt(1), SERVER] = 0.0
     # Also evaluate each client's model before the mean, on its own classes and on the others. That
     # takes one more evaluation per client of a round.
     record_clients: Annotated[bool, RECORDS] = False

@@ -71,25 +71,29 @@ class Simulation:
     def use(self, t: int, clients: Sequence[int]) -> None:
         """The clients' memories are all that depends on it, and the run keeps them."""
 
+    @cached_property
+    def recorded_set(self) -> TestSet:
+        return self.federated.recorded_set(self.f, self.experiment.local.batch_size)
+
     @contextmanager
     def open(self, memories: MutableMapping[int, Any]) -> Iterator[tuple[Cohort[Any], Evaluator]]:
         e, shards, rng = self.experiment, self.federated.shards, Stream(self.experiment.seed)
         learner = make_learner(e, self.f)
         keep_freed_memory()
         if e.engine.cohort == "stacked":
-            yield Stacked(learner, shards, rng, memories), ImmediateEvaluator(self.test_set)
+            yield Stacked(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
         elif e.engine.backend == "ray":
             from fedadb.cluster.cohort import RayCohort
             from fedadb.cluster.connection import cpus
 
             actors = limit_workers(e, cpus())
             with closing(RayCohort(learner, shards, rng, actors, memories)) as cohort:
-                yield cohort, ImmediateEvaluator(self.test_set)
+                yield cohort, ImmediateEvaluator(self.recorded_set)
         elif self.workers == 1:
-            yield OneByOne(learner, shards, rng, memories), ImmediateEvaluator(self.test_set)
+            yield OneByOne(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
         else:
             overlap = e.engine.overlap
-            pool = Pool(learner, shards, rng, self.workers, self.test_set, memories, overlap)
+            pool = Pool(learner, shards, rng, self.workers, self.recorded_set, memories, overlap)
             with closing(pool):
                 yield pool, pool
 

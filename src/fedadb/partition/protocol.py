@@ -11,7 +11,13 @@ Rows = NDArray[np.int64]
 
 
 class Labels(NamedTuple):
-    """The class and, if the data have several domains, the domain of each training row."""
+    """The class and, if the data have several domains, the domain of each training row.
+
+    ```python
+    labels = fedadb.Labels(y=shard.examples.y.numpy())
+    fedadb.Dirichlet(alpha=0.5).rows(labels, clients=4, rng=fedadb.Stream(seed=0).numpy())
+    ```
+    """
 
     y: Rows
     domain: Rows | None = None
@@ -24,6 +30,18 @@ class Partition(Protocol):
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         """The rows of each client; no row belongs to two clients."""
         ...
+
+
+def class_counts(y: Rows, rows: Sequence[Rows], classes: int) -> list[list[int]]:
+    """n_{k,c}: the number of rows of class c that client k holds, from the class of every row.
+
+    ```python
+    y, rng = shard.examples.y.numpy(), fedadb.Stream(seed=0).numpy()
+    rows = fedadb.Iid().rows(fedadb.Labels(y), clients=4, rng=rng)
+    fedadb.class_counts(y, rows, classes=4)
+    ```
+    """
+    return [np.bincount(y[r], minlength=classes).tolist() for r in rows]
 
 
 def distribute(pools: Sequence[Rows], receives: Rows, rng: np.random.Generator) -> list[Rows]:

@@ -17,7 +17,7 @@ from fedadb.storage.run_directory import EXPERIMENT
 MAX_POINTS = 500  # per curve
 MAX_CLASS_VALUES = 2_000_000  # class accuracies, in all runs together
 COSTS = ("bytes_down", "bytes_up")  # and every key that ends in _seconds
-ACCURACIES = ("in_local", "out_local")  # shown in per cent
+ACCURACIES = ("validation_accuracy", "in_local", "out_local")  # shown in per cent
 
 
 def page_data(comparison: Comparison, title: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ Share = Annotated[Number, Ge(0), Le(1)]
 FORMS: dict[str, TypeAdapter[Any]] = {
     "round": TypeAdapter(StrictInt),
     "accuracy": TypeAdapter(Share),
+    "validation_accuracy": TypeAdapter(Share),
     "class_accuracy": TypeAdapter(list[Share | None]),
     "domain_accuracy": TypeAdapter(list[Share | None]),
     "clients": TypeAdapter(list[StrictInt]),

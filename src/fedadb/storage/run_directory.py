@@ -12,6 +12,7 @@ EARLIER_CHECKPOINTS = 2  # that stay beside it, as checkpoint-0007.safetensors
 MODEL = "model.safetensors"  # the deployed weights, written at the end
 MEMORIES = "memories"  # what clients remember between rounds, one file per client
 ANALYSIS = "analysis"  # results of `fedadb analyse`: JSON and figures
+TRACKED = "trackers.json"  # the names that MLflow and W&B have given to the run
 SITES = "sites.json"  # of a real federation: which site is which client, and the data's shape
 
 
