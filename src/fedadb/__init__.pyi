@@ -32,6 +32,7 @@ from fedadb.core.model import Model as Model
 from fedadb.core.model import assemble as assemble
 from fedadb.core.stream import Stream as Stream
 from fedadb.core.transform import AsIs as AsIs
+from fedadb.core.transform import Bounded as Bounded
 from fedadb.core.transform import Transform as Transform
 from fedadb.core.vector import Vector as Vector
 from fedadb.engine.cohorts import OneByOne as OneByOne
@@ -44,8 +45,10 @@ from fedadb.experiment.run import History as History
 from fedadb.experiment.run import run as run
 from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
+from fedadb.models.cnn import CNN as CNN
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet
+from fedadb.models.mlp import MLP as MLP
 from fedadb.models.resnet import ResNet18 as ResNet18
 from fedadb.partition.dirichlet import Dirichlet as Dirichlet
 from fedadb.partition.domains import ByDomain as ByDomain

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Generator, Tensor
 
 from fedadb.core.stream import Stream
-from fedadb.core.transform import AsIs, Transform
+from fedadb.core.transform import Bounded, Preprocessing, Transform
 
 
 class Batch(NamedTuple):
@@ -23,8 +23,8 @@ class Batch(NamedTuple):
 class Examples(NamedTuple):
     """Inputs and labels in memory, shared by all clients.
 
-    Images are uint8 of shape N × channels × height × width; with `AsIs`, x is any tensor whose
-    first dimension is N. Labels are int64.
+    Images have the shape N × channels × height × width and values from 0 to 255: uint8, or float32.
+    All other inputs are float32 tensors whose first dimension is N. Labels are int64.
     """
 
     x: Tensor
@@ -51,8 +51,8 @@ class DataSpec:
     """What a model needs to know of its data: class names, input shape, preprocessing."""
 
     classes: tuple[str, ...]
-    shape: tuple[int, ...]  # of one input: channels, height, width
-    transform: Transform
+    shape: tuple[int, ...]  # of one input; of an image: channels, height, width
+    transform: Transform | Bounded
 
 
 class Splits(NamedTuple):
@@ -61,7 +61,7 @@ class Splits(NamedTuple):
     train: Examples
     test: Examples
     classes: tuple[str, ...]
-    transform: Transform
+    transform: Transform | Bounded
     domains: DomainLabels | None = None
 
     @property
@@ -83,7 +83,7 @@ class Shard:
     examples: Examples
     rows: Tensor
     classes: int  # of the whole federation, not only of this client
-    transform: Transform | AsIs
+    transform: Preprocessing
 
     def __len__(self) -> int:
         return len(self.rows)
