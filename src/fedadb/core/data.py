@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Generator, Tensor
 
+from fedadb.core.errors import BadInput
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Bounded, Preprocessing, Transform
 
@@ -53,6 +54,13 @@ class DataSpec:
     classes: tuple[str, ...]
     shape: tuple[int, ...]  # of one input; of an image: channels, height, width
     transform: Transform | Bounded
+
+    def require_images(self, purpose: str) -> Transform:
+        """The transform of images; BadInput if the inputs are none."""
+        if not isinstance(self.transform, Transform):
+            shape = "×".join(map(str, self.shape))
+            raise BadInput(f"{purpose} needs images, and these inputs have the shape {shape}")
+        return self.transform
 
 
 class Splits(NamedTuple):
