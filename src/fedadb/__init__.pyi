@@ -35,6 +35,7 @@ from fedadb.core.transform import AsIs as AsIs
 from fedadb.core.transform import Bounded as Bounded
 from fedadb.core.transform import Transform as Transform
 from fedadb.core.vector import Vector as Vector
+from fedadb.datasets.tensors import Data as Data
 from fedadb.engine.cohorts import OneByOne as OneByOne
 from fedadb.engine.evaluate import evaluate as evaluate
 from fedadb.engine.federate import Snapshot as Snapshot

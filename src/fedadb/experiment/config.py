@@ -12,10 +12,12 @@ from fedadb.core.algorithm import Algorithm
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.datasets import DATASETS, OWN
+from fedadb.datasets.tensors import KINDS, Data
 from fedadb.experiment import validation
-from fedadb.experiment.presets import complete
-from fedadb.experiment.settings import Settings
-from fedadb.models import MODELS, Architecture
+from fedadb.experiment.own_model import model_table, to_model
+from fedadb.experiment.presets import DATASET, complete
+from fedadb.experiment.settings import PAPER_VARIES, Settings
+from fedadb.models import Architecture
 from fedadb.models.lenet import LeNet
 from fedadb.partition import PARTITIONS
 
@@ -42,9 +44,9 @@ class Experiment(Settings):
             except ValidationError as error:
                 raise BadInput(validation.explain(error, "", Experiment)) from error
 
-    model: Annotated[
-        Architecture, BeforeValidator(lambda given: validation.to_named(MODELS, given, "model"))
-    ] = LeNet()
+    # Python takes data in memory as well.
+    dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
+    model: Annotated[Architecture, BeforeValidator(to_model)] = LeNet()
     local: Annotated[
         LocalPlan, BeforeValidator(lambda given: validation.to_dataclass(LocalPlan, given, "local"))
     ] = LocalPlan()
@@ -61,13 +63,22 @@ class Experiment(Settings):
     @field_validator("dataset", mode="before")
     @classmethod
     def _dataset(cls, given: Any) -> Any:
-        if not isinstance(given, str):
+        if isinstance(given, Data):
             return given
+        if not isinstance(given, str):
+            raise BadInput(f"dataset = {given!r}: must be text, or in Python fedadb.Data")
         kind, colon, path = given.partition(":")
+        if colon and kind in KINDS:
+            raise BadInput(
+                f"dataset = {given!r}: these data were in memory, not in a file; use Python, and "
+                "pass the same fedadb.Data"
+            )
         if colon and (kind not in OWN or not path):
-            raise BadInput(f"dataset = {given!r}: your own data are npz:PATH or folder:PATH")
+            raise BadInput(
+                f"dataset = {given!r}: your own data are csv:PATH, npz:PATH or folder:PATH"
+            )
         if not colon and given not in DATASETS:
-            known = validation.suggest(given, [*DATASETS, "npz:PATH", "folder:PATH"])
+            known = validation.suggest(given, [*DATASETS, *(f"{kind}:PATH" for kind in OWN)])
             raise BadInput(f"dataset = {given!r}: is not known; {known}")
         if colon:  # absolute, so that the resolved experiment works from any directory
             return f"{kind}:{Path(path).expanduser().absolute()}"
@@ -84,12 +95,12 @@ class Experiment(Settings):
         federation["partition"] = validation.to_named_table(PARTITIONS, self.federation.partition)
         kept = self.keep_broadcasts
         return {
-            "dataset": self.dataset,
+            "dataset": str(self.dataset),
             "rounds": self.rounds,
             "seed": self.seed,
             "record_clients": self.record_clients,
             "keep_broadcasts": kept if kept == "auto" else list(kept),
-            "model": validation.to_named_table(MODELS, self.model),
+            "model": model_table(self.model),
             "federation": federation,
             "local": validation.to_table(self.local),
             "algorithm": validation.to_named_table(ALGORITHMS, self.algorithm),

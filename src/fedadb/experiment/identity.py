@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedadb.core.errors import BadInput, Fault
+from fedadb.datasets.tensors import KINDS
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.own_model import own_source
 from fedadb.experiment.settings import affecting
 from fedadb.experiment.toml_tables import flatten, load_toml
 from fedadb.storage.files import read_json
@@ -33,25 +35,25 @@ def run_name(experiment: Experiment) -> str:
 
 
 def own_code(experiment: Experiment) -> dict[str, str]:
-    """A digest of the source of each class that is the user's own, by its `module:Class`.
+    """A digest of the source of all code that is the user's own, by its `module:Name`.
 
-    The digest covers the whole files of the class and of its base classes, but not other modules
-    that they import.
+    The digest covers the whole files of a class and of its base classes, or of a function, but not
+    other modules that they import.
     """
     table = experiment.table()
     parts = {
-        table["model"]["name"]: experiment.model,
-        table["algorithm"]["name"]: experiment.algorithm,
-        table["federation"]["partition"]["name"]: experiment.federation.partition,
+        table["model"]["name"]: own_source(experiment.model),
+        table["algorithm"]["name"]: type(experiment.algorithm),
+        table["federation"]["partition"]["name"]: type(experiment.federation.partition),
     }
-    return {name: _source_digest(type(part)) for name, part in parts.items() if ":" in name}
+    return {name: _source_digest(part) for name, part in parts.items() if ":" in name}
 
 
-def _source_digest(cls: type[Any]) -> str:
+def _source_digest(own: Any) -> str:
     digest = hashlib.sha256()
-    for base in cls.__mro__:
+    for base in own.__mro__ if isinstance(own, type) else (own,):
         package = base.__module__.partition(".")[0]
-        if package not in {"fedadb", "torch", *sys.stdlib_module_names} or base is cls:
+        if package not in {"fedadb", "torch", *sys.stdlib_module_names} or base is own:
             try:
                 digest.update(Path(inspect.getfile(base)).read_bytes())
             except (OSError, TypeError):  # defined interactively
@@ -73,6 +75,10 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
         return
     table = load_toml(out / EXPERIMENT)
     _require_same_own_code(table, experiment, out)
+    for key, value in experiment.table().items():
+        # What exists in memory only cannot be read back.
+        if key in ("dataset", "model") and table.get(key) == value:
+            table[key] = getattr(experiment, key)
     try:
         written = Experiment.read(table)
     except BadInput as error:
@@ -96,11 +102,15 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
 
 
 def _require_same_own_code(table: dict[str, Any], experiment: Experiment, out: Path) -> None:
-    """Compare the names of own classes before any is imported: the directory may be foreign."""
+    """Compare the names of own code before any is imported: the directory may be foreign.
+
+    Data and modules in memory cannot be read at all, so they are compared here as well.
+    """
     there, here = flatten(table), flatten(experiment.table())
-    for key in ("algorithm.name", "model.name", "federation.partition.name"):
+    for key in ("algorithm.name", "model.name", "federation.partition.name", "dataset"):
         name = str(there.get(key, there.get(key.removesuffix(".name"))))
-        if ":" in name and name != here[key]:
+        kind, colon, _ = name.partition(":")
+        if colon and name != here[key] and (key != "dataset" or kind in KINDS):
             raise BadInput(
                 f"{out} holds another experiment: {key} is {name!r} there and {here[key]!r} here; "
                 "choose another --out"
