@@ -30,7 +30,7 @@ def frozen_network() -> nn.Module:
 @torch.inference_mode()
 def embed(network: nn.Module, images: Tensor) -> Tensor:
     """One row of 256 numbers per image."""
-    return torch.cat([network(batch) for batch in images.split(256)])
+    return torch.cat([network(batch) for batch in torch.split(images, 256)])
 
 
 def save_embeddings(path: Path) -> None:
@@ -44,7 +44,7 @@ def save_embeddings(path: Path) -> None:
 def my_data(path: Path) -> fedadb.Data:
     """The embeddings, standardised on the training rows."""
     saved = torch.load(path, weights_only=True)
-    (x_train, x_test), (y_train, y_test) = (saved[key].split([1400, 397]) for key in "xy")
+    (x_train, x_test), (y_train, y_test) = (torch.split(saved[key], [1400, 397]) for key in "xy")
     mean, std = x_train.mean(0), x_train.std(0) + 1e-6
     x_train, x_test = (x_train - mean) / std, (x_test - mean) / std
     return fedadb.Data(x_train, y_train, x_test, y_test, name="embedded-digits")
