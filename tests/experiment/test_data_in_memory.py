@@ -24,6 +24,7 @@ from fedadb.models.lenet import LeNet
 from fedadb.models.mlp import MLP
 from fedadb.report.anchors import kept_anchors
 from fedadb.report.labels import dataset_name
+from tests.command_line import invoke
 
 RNG = np.random.default_rng(0)
 Y = np.arange(240) % 4
@@ -194,3 +195,49 @@ def test_data_of_the_wrong_kind_are_named() -> None:
         Experiment(dataset="parquet:x")
     with pytest.raises(BadInput, match="your own data are csv:PATH, npz:PATH or folder:PATH"):
         Experiment(dataset="csv:")
+
+
+@pytest.mark.integration
+def test_the_command_line_runs_on_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    csv_file(tmp_path / "patients.csv")
+    quick = ("--set", "rounds=2", "--set", "local.epochs=1", "--set", "engine.workers=1")
+    done = invoke("run", "--set", "dataset=csv:patients.csv", *quick, "--out", "run")
+    assert done.code == 0, done.err
+    assert invoke("run", "run/experiment.toml", "--out", "run").code == 0
+    assert invoke("report", "run", "--out", "report").code == 0
+    assert invoke("analyse", "run", "heatmap").code == 0
+    shown = invoke("partition", "--set", "dataset=csv:patients.csv#label", "--out", "p.png")
+    assert shown.code == 0, shown.err
+    assert (tmp_path / "p.png").exists()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["dataset=csv:patients.csv#diagnosis"], "patients.csv has no column 'diagnosis'; its"),
+        (["dataset=csv:none.csv"], "none.csv does not exist"),
+        (["dataset=csv:bad.csv"], "bad.csv: row 3, column 'a': nan is not a finite number"),
+        (["dataset=csv:patients.csv", "model=lenet"], "model = 'mlp' takes any"),
+        (["dataset=vectors:x@12"], "use Python, and pass the same fedadb.Data"),
+        (["model=own_nets:Net", "model.wide=3"], "model.wide is not a setting of own_nets:Net"),
+        (["model=own_nets:square"], "model = 'own_nets:square': must return an nn.Module, not a"),
+    ],
+)
+def test_wrong_input_ends_with_code_2_and_writes_nothing(
+    settings: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    csv_file(tmp_path / "patients.csv")
+    (tmp_path / "bad.csv").write_text("a,label\n1,x\nnan,y\n")
+    (tmp_path / "own_nets.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, width=3):\n        pass\n"
+        "def square():\n    return 4\n"
+    )
+    words = [word for setting in settings for word in ("--set", setting)]
+    ended = invoke("run", *words, "--set", "rounds=1", "--out", "run")
+    assert ended.code == 2
+    assert message in " ".join(ended.err.split())
+    assert not (tmp_path / "run").exists()
