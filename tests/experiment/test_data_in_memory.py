@@ -233,7 +233,8 @@ def test_wrong_input_ends_with_code_2_and_writes_nothing(
     csv_file(tmp_path / "patients.csv")
     (tmp_path / "bad.csv").write_text("a,label\n1,x\nnan,y\n")
     (tmp_path / "own_nets.py").write_text(
-        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, width=3):\n        pass\n"
+        "from torch import nn\nclass Net(nn.Module):\n"
+        "    def __init__(self, width=3):\n        pass\n"
         "def square():\n    return 4\n"
     )
     words = [word for setting in settings for word in ("--set", setting)]
