@@ -36,7 +36,9 @@ def test_vectors_become_float32_and_know_their_range(kind: Any) -> None:
     assert splits.classes == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("shape", [(5,), (7, 5), (2, 6, 6), (16, 2, 2), (2, 2, 2, 3)])
+@pytest.mark.parametrize(
+    "shape", [(5,), (7, 5), (2, 6, 6), (16, 2, 2), (9, 1, 1), (1, 1, 9), (2, 2, 2, 3)]
+)
 def test_tensors_of_any_shape_are_taken(shape: tuple[int, ...]) -> None:
     splits = Data(torch.randn(30, *shape), torch.from_numpy(Y)).splits
     assert splits.spec.shape == shape

@@ -70,7 +70,8 @@ def _to_inputs(name: str, array: NDArray[np.generic]) -> Tensor:
     if not finite.all():
         row = int(torch.nonzero(~finite)[0])
         raise BadInput(f"{name} has a value in row {row} that is not a finite number")
-    if array.ndim != 4 or not {array.shape[1], array.shape[3]} & set(CHANNELS):
+    channels = _channel_axis(array.shape)
+    if channels is None:
         return x
     low, high = (float(end) for end in torch.aminmax(x))
     if low < 0 or high > 1:
@@ -78,23 +79,28 @@ def _to_inputs(name: str, array: NDArray[np.generic]) -> Tensor:
             f"{name} has values from {low:g} to {high:g}; images of floats must be from 0 to 1, "
             "and what is not an image must not have its shape: flatten it"
         )
-    return 255 * _channels_first(x)
+    return 255 * x.movedim(channels, 1).contiguous()
 
 
 def _to_pixels(name: str, array: NDArray[np.generic]) -> Tensor:
     images = array[..., None] if array.ndim == 3 else array
-    if images.ndim != 4 or not {images.shape[1], images.shape[3]} & set(CHANNELS):
+    channels = _channel_axis(images.shape)
+    if channels is None:
         raise BadInput(
             f"{name} has shape {array.shape}; images must be N×height×width, "
             "N×height×width×channels or N×channels×height×width, with 1 or 3 channels, and all "
             "other inputs floats"
         )
-    return _channels_first(_to_tensor(images))
+    return _to_tensor(images).movedim(channels, 1).contiguous()
 
 
-def _channels_first(images: Tensor) -> Tensor:
-    last = images.shape[3] in CHANNELS
-    return images.permute(0, 3, 1, 2).contiguous() if last else images
+def _channel_axis(shape: Sequence[int]) -> int | None:
+    """The axis of the channels, last or first, if a batch of that shape consists of images."""
+    if len(shape) == 4:
+        for axis, sides in ((3, shape[1:3]), (1, shape[2:4])):
+            if is_image_shape((shape[axis], *sides)):
+                return axis
+    return None
 
 
 def _to_labels(name: str, array: NDArray[np.generic]) -> Tensor:
@@ -134,8 +140,11 @@ def check_examples(source: object, parts: Sequence[Examples], classes: int) -> N
 
 
 def is_image_shape(shape: Sequence[int]) -> bool:
-    """Whether an input of that shape is an image: 1 or 3 channels, height and width."""
-    return len(shape) == 3 and shape[0] in CHANNELS
+    """Whether an input of that shape is an image: 1 or 3 channels, height and width.
+
+    Features of a network often have the shape N×1×1, which is none.
+    """
+    return len(shape) == 3 and shape[0] in CHANNELS and min(shape[1:]) > 1
 
 
 def noun(x: Tensor) -> str:
