@@ -1,11 +1,14 @@
 """CSV files: standardised numbers, categories, labels, and cells that are wrong."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedadb import datasets
 from fedadb.core.data import Splits
@@ -238,3 +241,12 @@ def test_rows_beyond_one_chunk_are_read_alike(
     assert torch.equal(parts.test.y, whole.test.y)
     with pytest.raises(BadInput, match="row 23, column 'age': 'x' is not a number"):
         load(tmp_path, changed(23, "x,red,170,well"))
+
+
+@given(st.text(alphabet='ab,"\n\r\t 1.-#;ä\x00', max_size=80))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_a_table_or_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "any.csv").write_bytes(("a,label\n" + text).encode())
+    with suppress(BadInput):
+        splits = datasets.load(f"csv:{tmp_path / 'any.csv'}")
+        assert splits.train.x.isfinite().all()
