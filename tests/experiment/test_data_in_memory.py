@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import fedadb
+from fedadb import datasets
 from fedadb.analysis import ANALYSES
 from fedadb.analysis.inputs import Options
 from fedadb.analysis.results import module_of
@@ -58,6 +59,7 @@ def test_settings_follow_from_the_kind_of_data() -> None:
         assert e.model == model
         assert e.federation.clients == 10
     assert Experiment(dataset=vectors, model="lenet").model == LeNet()
+    assert datasets.present(vectors)
     assert Experiment(dataset="csv:x.csv#y").dataset == f"csv:{Path.cwd() / 'x.csv'}#y"
 
 

@@ -173,7 +173,7 @@ def test_an_instance_is_known_by_its_text_and_weights() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("model", [Net(), Net, lambda: Net(), make_net], ids=str)
+@pytest.mark.parametrize("model", [Net(), Net, make_net], ids=str)
 def test_a_run_with_a_module_resumes(model: Any, tmp_path: Path) -> None:
     whole = fedadb.run(experiment(model, rounds=3), tmp_path / "whole")
     with runs.start_run(experiment(model, rounds=3), tmp_path / "run") as active:
@@ -185,6 +185,26 @@ def test_a_run_with_a_module_resumes(model: Any, tmp_path: Path) -> None:
     ).read_bytes()
     with pytest.raises(BadInput, match=r"holds another experiment: model\.name is .* there and"):
         fedadb.run(experiment(Net(width=3), rounds=3), tmp_path / "run")
+
+
+def test_a_function_that_its_name_does_not_identify_is_refused(tmp_path: Path) -> None:
+    """Two lambdas of one file would be the same run."""
+    models = [lambda width=width: Net(width=width) for width in (3, 4)]
+    for model in (*models, local_class()):
+        e = experiment(model)
+        assert len(body_weights(e))  # what needs no directory works
+        with pytest.raises(BadInput, match=r"its name does not identify it; define it at the top"):
+            fedadb.run(e, tmp_path / "run")
+        with pytest.raises(BadInput, match=r"its name does not identify it"):
+            identity.run_name(e)
+    assert not (tmp_path / "run").exists()
+
+
+def local_class() -> type[nn.Module]:
+    class Local(Net):
+        pass
+
+    return Local
 
 
 def test_a_stored_instance_cannot_be_read_back() -> None:
@@ -202,21 +222,28 @@ def test_a_changed_source_is_another_run(tmp_path: Path, monkeypatch: pytest.Mon
         text = "from torch import nn\nclass Net(nn.Linear):\n    pass\n"
         text += "def make():\n    return nn.Linear(6, 4)\nnet = Net(6, 4)\nnet.load_state_dict("
         text += "{k: v.zero_() for k, v in net.state_dict().items()})\n"
+        text += "nested = nn.Sequential(net)\n"
         (tmp_path / "nets_for_identity.py").write_text(f"{text}# {comment}\n")
         importlib.invalidate_caches()
         sys.modules.pop("nets_for_identity", None)
         own: Any = f"nets_for_identity:{model}"
-        if model == "instance":
-            own = importlib.import_module("nets_for_identity").net
+        if model in ("net", "nested"):
+            own = getattr(importlib.import_module("nets_for_identity"), model)
         e = experiment(own)
         return identity.own_code(e), identity.run_name(e)
 
-    for model in ("make", "instance"):
+    for model in ("make", "net", "nested"):
         one, same, other = (written(word, model) for word in ("one", "one", "other"))
         assert one == same
         assert one[0].keys() == other[0].keys()
         assert one[0] != other[0]
         assert one[1] != other[1]
+
+
+def test_the_source_of_torch_is_not_the_users() -> None:
+    one, other = (nn.Sequential(*parts) for parts in ([nn.Linear(6, 4)], [nn.ReLU()]))
+    digests = [set(identity.own_code(experiment(module)).values()) for module in (one, other)]
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize(

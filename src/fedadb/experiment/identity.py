@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from pydantic import TypeAdapter
 from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.tensors import KINDS
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.own_model import own_source
+from fedadb.experiment.own_model import own_sources
 from fedadb.experiment.settings import affecting
 from fedadb.experiment.toml_tables import flatten, load_toml
+from fedadb.models.own import MadeBody
 from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
 
@@ -26,6 +28,7 @@ def default_directory(experiment: Experiment) -> Path:
 
 def run_name(experiment: Experiment) -> str:
     """Dataset, algorithm, seed, and a digest of everything that can change results or records."""
+    _require_name(experiment)
     table = experiment.table()
     dataset = table["dataset"].rpartition("/")[2]
     words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
@@ -42,18 +45,21 @@ def own_code(experiment: Experiment) -> dict[str, str]:
     """
     table = experiment.table()
     parts = {
-        table["model"]["name"]: own_source(experiment.model),
-        table["algorithm"]["name"]: type(experiment.algorithm),
-        table["federation"]["partition"]["name"]: type(experiment.federation.partition),
+        table["model"]["name"]: own_sources(experiment.model),
+        table["algorithm"]["name"]: [type(experiment.algorithm)],
+        table["federation"]["partition"]["name"]: [type(experiment.federation.partition)],
     }
-    return {name: _source_digest(part) for name, part in parts.items() if ":" in name}
+    return {name: _source_digest(sources) for name, sources in parts.items() if ":" in name}
 
 
-def _source_digest(own: Any) -> str:
+def _source_digest(sources: Sequence[Any]) -> str:
     digest = hashlib.sha256()
-    for base in own.__mro__ if isinstance(own, type) else (own,):
-        package = base.__module__.partition(".")[0]
-        if package not in {"fedadb", "torch", *sys.stdlib_module_names} or base is own:
+    for own in sources:
+        for base in own.__mro__ if isinstance(own, type) else (own,):
+            package = base.__module__.partition(".")[0]
+            foreign = package in {"fedadb", *sys.stdlib_module_names} and base is not own
+            if package == "torch" or foreign:
+                continue
             try:
                 digest.update(Path(inspect.getfile(base)).read_bytes())
             except (OSError, TypeError):  # defined interactively
@@ -61,8 +67,19 @@ def _source_digest(own: Any) -> str:
     return digest.hexdigest()
 
 
+def _require_name(experiment: Experiment) -> None:
+    """Raise BadInput if the model comes from a function that its name does not identify."""
+    model = experiment.model
+    if isinstance(model, MadeBody) and "<" in model.name:
+        raise BadInput(
+            f"model = {model.name!r}: its name does not identify it; define it at the top level of "
+            "a module, or pass the nn.Module that it makes"
+        )
+
+
 def require_same_run(out: Path, experiment: Experiment) -> None:
     """Raise BadInput unless the directory is new, or holds this experiment and no other."""
+    _require_name(experiment)
     if not out.exists():
         return
     if not out.is_dir():

@@ -57,15 +57,15 @@ def model_table(model: Architecture) -> dict[str, Any]:
         plain = {key: "none" if value is None else value for key, value in model.settings.items()}
         return {"name": model.name, **plain}
     if isinstance(model, GivenBody):
-        return {"name": f"{validation.own_name(model.kind)}@{model.digest[:16]}"}
+        return {"name": f"{validation.own_name(model.kinds[0])}@{model.digest[:16]}"}
     return validation.to_named_table(MODELS, model)
 
 
-def own_source(model: Architecture) -> Any:
-    """The class or function whose source is the model's."""
+def own_sources(model: Architecture) -> list[Any]:
+    """The classes or the function whose sources are the model's."""
     if isinstance(model, MadeBody):
-        return model.make
-    return model.kind if isinstance(model, GivenBody) else type(model)
+        return [model.make]
+    return [*model.kinds] if isinstance(model, GivenBody) else [type(model)]
 
 
 def _makes_modules(given: Any) -> bool:

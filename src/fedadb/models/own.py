@@ -44,8 +44,9 @@ class GivenBody:
         self._module = copy.deepcopy(module).cpu()
 
     @property
-    def kind(self) -> type[nn.Module]:
-        return type(self._module)
+    def kinds(self) -> list[type[nn.Module]]:
+        """The class of the module, and those of all its parts."""
+        return list(dict.fromkeys(type(part) for part in self._module.modules()))
 
     @cached_property
     def digest(self) -> str:
