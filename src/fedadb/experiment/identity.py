@@ -45,11 +45,11 @@ def own_code(experiment: Experiment) -> dict[str, str]:
     """
     table = experiment.table()
     parts = {
-        table["model"]["name"]: own_sources(experiment.model),
-        table["algorithm"]["name"]: [type(experiment.algorithm)],
-        table["federation"]["partition"]["name"]: [type(experiment.federation.partition)],
+        table["model"]["name"]: experiment.model,
+        table["algorithm"]["name"]: experiment.algorithm,
+        table["federation"]["partition"]["name"]: experiment.federation.partition,
     }
-    return {name: _source_digest(sources) for name, sources in parts.items() if ":" in name}
+    return {name: _source_digest(own_sources(p)) for name, p in parts.items() if ":" in name}
 
 
 def _source_digest(sources: Sequence[Any]) -> str:
@@ -92,12 +92,8 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
         return
     table = load_toml(out / EXPERIMENT)
     _require_same_own_code(table, experiment, out)
-    for key, value in experiment.table().items():
-        # What exists in memory only cannot be read back.
-        if key in ("dataset", "model") and table.get(key) == value:
-            table[key] = getattr(experiment, key)
     try:
-        written = Experiment.read(table)
+        written = Experiment.read(_with_parts_in_memory(table, experiment, out))
     except BadInput as error:
         raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
     there, here = (_identity(e.table()) for e in (written, experiment))
@@ -119,19 +115,32 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
 
 
 def _require_same_own_code(table: dict[str, Any], experiment: Experiment, out: Path) -> None:
-    """Compare the names of own code before any is imported: the directory may be foreign.
-
-    Data and modules in memory cannot be read at all, so they are compared here as well.
-    """
+    """Compare the names of own classes before any is imported: the directory may be foreign."""
     there, here = flatten(table), flatten(experiment.table())
-    for key in ("algorithm.name", "model.name", "federation.partition.name", "dataset"):
+    for key in ("algorithm.name", "model.name", "federation.partition.name"):
         name = str(there.get(key, there.get(key.removesuffix(".name"))))
-        kind, colon, _ = name.partition(":")
-        if colon and name != here[key] and (key != "dataset" or kind in KINDS):
+        if ":" in name and name != here[key]:
             raise BadInput(
                 f"{out} holds another experiment: {key} is {name!r} there and {here[key]!r} here; "
                 "choose another --out"
             )
+
+
+def _with_parts_in_memory(
+    table: dict[str, Any], experiment: Experiment, out: Path
+) -> dict[str, Any]:
+    """The table, with the experiment's own data and module in place of equal names.
+
+    Data and modules in memory cannot be read back by their names.
+    """
+    here, there = experiment.table(), str(table.get("dataset"))
+    if there.partition(":")[0] in KINDS and there != here["dataset"]:
+        raise BadInput(
+            f"{out} holds another experiment: dataset is {there!r} there and "
+            f"{here['dataset']!r} here; choose another --out"
+        )
+    equal = [key for key in ("dataset", "model") if table.get(key) == here[key]]
+    return table | {key: getattr(experiment, key) for key in equal}
 
 
 def _recorded_code(out: Path) -> dict[str, str]:

@@ -61,11 +61,11 @@ def model_table(model: Architecture) -> dict[str, Any]:
     return validation.to_named_table(MODELS, model)
 
 
-def own_sources(model: Architecture) -> list[Any]:
-    """The classes or the function whose sources are the model's."""
-    if isinstance(model, MadeBody):
-        return [model.make]
-    return [*model.kinds] if isinstance(model, GivenBody) else [type(model)]
+def own_sources(part: Any) -> list[Any]:
+    """The classes or the function whose sources are those of a part of an experiment."""
+    if isinstance(part, MadeBody):
+        return [part.make]
+    return [*part.kinds] if isinstance(part, GivenBody) else [type(part)]
 
 
 def _makes_modules(given: Any) -> bool:
