@@ -86,20 +86,18 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
 
 def _read_rows(path: Path, label: str, reader: Iterator[list[str]]) -> Table:
     header = _header(path, label, next(reader, []))
-    numbered = ((row, cells) for row, cells in enumerate(reader, start=2) if cells)
     at = header.index(label)
     labels = Words(path, label, MAX_CLASSES)
     columns: list[Words | Numbers] = []
     all_rows: list[int] = []
-    while chunk := list(islice(numbered, CHUNK)):
-        for row, cells in chunk:
+    for rows, chunk in _chunks(reader):
+        for row, cells in zip(rows, chunk, strict=True):
             if len(cells) != len(header):
                 raise BadInput(
                     f"{path}: row {row} has {_count(len(cells), 'cell')}, and the header "
                     f"{len(header)}"
                 )
-        rows = [row for row, _ in chunk]
-        by_column = list(zip(*(cells for _, cells in chunk), strict=True))
+        by_column = list(zip(*chunk, strict=True))
         labels.add(by_column.pop(at), rows)
         if not all_rows:
             names = [name for name in header if name != label]
@@ -111,6 +109,16 @@ def _read_rows(path: Path, label: str, reader: Iterator[list[str]]) -> Table:
     if not all_rows:
         raise BadInput(f"{path} has no rows below its header")
     return Table(path, labels, columns, all_rows)
+
+
+def _chunks(reader: Iterator[list[str]]) -> Iterator[tuple[list[int], list[list[str]]]]:
+    """The rows below the header, some thousands at a time, with their numbers; no blank ones."""
+    first = 2
+    while chunk := list(islice(reader, CHUNK)):
+        rows = [row for row, cells in enumerate(chunk, first) if cells]
+        first += len(chunk)
+        if rows:
+            yield rows, [cells for cells in chunk if cells]
 
 
 def _header(path: Path, label: str, cells: list[str]) -> list[str]:
