@@ -25,6 +25,7 @@ from fedadb.core.optimizers import OPTIMIZERS
 from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS
 from fedadb.datasets import DATASETS, OWN
+from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
@@ -76,6 +77,15 @@ def test_the_program_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     for program in programs:
         exec(compile(program, "README.md", "exec"), {})
+
+
+@pytest.mark.integration
+def test_the_program_in_the_page_about_data_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = code_blocks((DOCS / "data.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "data.md", "exec"), {})
 
 
 def example_names() -> dict[str, Any]:
@@ -270,7 +280,8 @@ def test_the_quick_start_states_the_settings_of_optimisers_and_schedules() -> No
 
 def test_the_quick_start_has_every_dataset_with_defaults_of_its_own() -> None:
     documented = ", ".join(table("quickstart.md", "dataset")).split(", ")
-    own = {"your own data" if name in OWN else labels.dataset_name(name) for name in PRESETS}
+    own_kinds = [*OWN, *KINDS]
+    own = {"your own data" if name in own_kinds else labels.dataset_name(name) for name in PRESETS}
     assert set(documented) == own | {"all others"}
 
 

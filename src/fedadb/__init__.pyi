@@ -49,9 +49,11 @@ from fedadb.core.server_optimizers import ServerSGD as ServerSGD
 from fedadb.core.server_optimizers import ServerYogi as ServerYogi
 from fedadb.core.stream import Stream as Stream
 from fedadb.core.transform import AsIs as AsIs
+from fedadb.core.transform import Bounded as Bounded
 from fedadb.core.transform import Transform as Transform
 from fedadb.core.vector import Vector as Vector
 from fedadb.core.vector import Weights as Weights
+from fedadb.datasets.tensors import Data as Data
 from fedadb.engine.cohorts import OneByOne as OneByOne
 from fedadb.engine.evaluate import Scores as Scores
 from fedadb.engine.evaluate import TestSet as TestSet
@@ -73,8 +75,10 @@ from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
 from fedadb.filters.clip import Clip as Clip
 from fedadb.filters.norm_bound import NormBound as NormBound
+from fedadb.models.cnn import CNN as CNN
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet
+from fedadb.models.mlp import MLP as MLP
 from fedadb.models.resnet import ResNet18 as ResNet18
 from fedadb.observers.mlflow import MLflow as MLflow
 from fedadb.observers.tensorboard import TensorBoard as TensorBoard

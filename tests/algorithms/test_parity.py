@@ -55,7 +55,7 @@ def digits() -> Shard:
 def model(algorithm: Algorithm[Any, Any, Any, Any], data: Shard) -> Model:
     with Stream(1).seeded():
         body = nn.Sequential(nn.Flatten(), nn.Linear(784, HIDDEN), nn.Tanh())
-    domain = data.transform.domain((1, 28, 28))  # type: ignore[union-attr]
+    domain = data.transform.domain((1, 28, 28))
     return assemble(body, algorithm.heads, domain, 10, Stream(2))
 
 
@@ -136,7 +136,7 @@ def test_fedgela_is_the_naive_loop() -> None:
     algorithm = FedGELA()
     with Stream(1).seeded():
         body = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Tanh())
-    domain = data.transform.domain((1, 28, 28))  # type: ignore[union-attr]
+    domain = data.transform.domain((1, 28, 28))
     f = assemble(body, algorithm.heads, domain, 10, Stream(2))
     w = f.weights()
     M = f.constants()["heads.head.M"].double()

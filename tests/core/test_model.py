@@ -53,6 +53,37 @@ def test_what_is_not_a_pure_function_is_refused() -> None:
         assemble(nn.Conv2d(1, 2, 3), FedAvg().heads, DOMAIN, 3, Stream(0))
 
 
+class Returns(nn.Module):
+    """A body whose output is not one row per input."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> object:
+        rows = self.layer(x.flatten(1))
+        return {"tuple": (rows, rows), "vector": rows[:, 0], "more rows": rows.view(-1, 2)}[
+            self.kind
+        ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (Returns("tuple"), "the body's output is a tuple; it must be a tensor of one row per"),
+        (Returns("vector"), r"has shape \(2,\) for a batch of 2; it must be one row per input"),
+        (
+            Returns("more rows"),
+            r"has shape \(8, 2\) for a batch of 2; it must be one row per input",
+        ),
+        (nn.Linear(5, 8), r"does not take inputs of shape \(1, 4, 4\): mat1 and mat2"),
+    ],
+)
+def test_a_body_gives_one_row_per_input(body: nn.Module, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0))
+
+
 def test_batch_statistics_are_known() -> None:
     body = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16, track_running_stats=False))
     assert assemble(body, FedAvg().heads, DOMAIN, 3, Stream(0)).batch_statistics

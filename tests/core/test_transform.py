@@ -1,6 +1,6 @@
 import torch
 
-from fedadb.core.transform import Transform, crop, cut_out, flip, zoom_in
+from fedadb.core.transform import AsIs, Bounded, Transform, crop, cut_out, flip, zoom_in
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -90,3 +90,24 @@ def test_the_generator_decides_everything() -> None:
         one, same, other = (transform.augment(x, generator(seed)) for seed in (1, 1, 2))
         assert torch.equal(one, same)
         assert not torch.equal(one, other)
+
+
+def test_bounds_are_the_range_of_each_value() -> None:
+    x = torch.tensor([[[1.0, 5.0]], [[-2.0, 5.0]], [[0.1, 5.0]]])
+    bounds = Bounded.around(x)
+    assert bounds == Bounded(low=(-2.0, 5.0), high=(1.0, 5.0))
+    domain = bounds.domain((1, 2))
+    assert torch.equal(domain.project(torch.full((3, 1, 2), 9.0)), torch.tensor([[[1.0, 5.0]]] * 3))
+    assert torch.equal(bounds.normalise(x), x)
+    assert torch.equal(bounds.augment(x, generator()), x)
+
+
+def test_bytes_represent_constants_too() -> None:
+    """A constant feature has no range to divide by."""
+    domain = Bounded(low=(-1.0, 5.0), high=(1.0, 5.0)).domain((2,))
+    x = torch.tensor([[-1.0, 5.0], [1.0, 5.0]])
+    assert torch.equal(domain.dequantise(domain.quantise(x)), x)
+
+
+def test_tensors_as_they_are_have_no_bounds() -> None:
+    assert torch.isinf(AsIs().domain((3,)).high)

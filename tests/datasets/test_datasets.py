@@ -57,6 +57,7 @@ def test_medmnist_adds_validation_images_to_training_images(no_data: Path) -> No
     assert splits.test.x.shape == (20, 1, 28, 28)
     assert splits.train.y.shape == (50,)
     assert len(splits.classes) == 11
+    assert isinstance(splits.transform, Transform)
     assert splits.transform.flip
     write_medmnist(no_data / "medmnist/pathmnist.npz", 9, 3)
     assert datasets.load("pathmnist").train.x.shape == (50, 3, 28, 28)
@@ -70,6 +71,7 @@ def test_cifar10_reads_the_binary_records(no_data: Path) -> None:
     assert splits.test.y.tolist() == [i % 10 for i in range(20)]
     raw = (folder / "data_batch_2.bin").read_bytes()
     assert splits.train.x[20].flatten().tolist() == list(raw[1:3073])
+    assert isinstance(splits.transform, Transform)
     assert (splits.transform.pad, splits.transform.flip, splits.transform.cutout) == (4, True, 16)
 
 
@@ -96,6 +98,7 @@ def test_svhn_labels_zeros_0_and_does_not_invert_colours(no_data: Path) -> None:
     assert splits.train.y[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     stored = scipy.io.loadmat(no_data / "svhn" / "test_32x32.mat")["X"]
     assert splits.test.x[3, 1, 5, 7] == stored[5, 7, 1, 3]
+    assert isinstance(splits.transform, Transform)
     assert (splits.transform.pad, splits.transform.flip, splits.transform.cutout) == (4, True, 0)
     path = no_data / "svhn" / "test_32x32.mat"
     path.write_bytes(path.read_bytes()[:1000])
@@ -134,6 +137,7 @@ def test_cinic_ignores_the_validation_images(no_data: Path) -> None:
     splits = datasets.load("cinic10")
     assert splits.train.x.shape == (30, 3, 32, 32)
     assert splits.test.y.tolist() == [c for c in range(10) for _ in range(2)]
+    assert isinstance(splits.transform, Transform)
     assert splits.transform.pad_mode == "reflect"
     # Some of its images are grey.
     Image.new("L", (32, 32), 99).save(no_data / "CINIC-10" / "train" / "dog" / "0.png")

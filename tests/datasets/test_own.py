@@ -31,6 +31,7 @@ def test_arrays_may_be_divided_or_not(tmp_path: Path) -> None:
     splits = datasets.load(f"npz:{path}")
     assert splits.classes == ("cat", "dog", "owl")
     assert (len(splits.train.y), len(splits.test.y)) == (24, 6)
+    assert isinstance(splits.transform, Transform)
     assert not splits.transform.flip
     np.savez(path, x=pixels(30, 28, 28), y=np.full(30, 10**9))
     with pytest.raises(BadInput, match="label 1000000000 is higher than the number of rows"):
@@ -47,6 +48,7 @@ def test_arrays_may_have_the_names_of_medmnist(tmp_path: Path) -> None:
     write_medmnist(tmp_path / "organamnist.npz", 11)
     splits = datasets.load(f"npz:{tmp_path / 'organamnist.npz'}")
     assert (len(splits.train.y), len(splits.test.y)) == (40, 20)
+    assert isinstance(splits.transform, Transform)
     assert not splits.transform.flip
 
 
@@ -307,9 +309,9 @@ SHARED_ERRORS: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda p: folder(p / "f", ["cat", "dog\n"]),
         "use printable characters only",
     ),
-    "float images": (
-        lambda p: npz(p / "a.npz", [0, 1], x=np.zeros((2, 4, 4))),
-        "x is float64; images must be uint8",
+    "whole numbers as images": (
+        lambda p: npz(p / "a.npz", [0, 1], x=np.zeros((2, 4, 4), np.int32)),
+        "x is int32; images must be uint8",
     ),
     "no images": (
         lambda p: npz(p / "a.npz", [], y=np.zeros(0, int)),

@@ -46,6 +46,14 @@ def test_declared_fields_are_those_of_the_class(name: str) -> None:
     assert fields(found) == fields(real)
 
 
+@pytest.mark.parametrize("name", ["lenet", "mlp", "cnn"])
+def test_declared_fields_are_those_of_the_model(name: str) -> None:
+    real = MODELS[name]
+    found = declared(models()[name], real.__name__)
+    assert found is not None
+    assert fields(found) == fields(real)
+
+
 def test_the_local_plan_is_declared_as_it_is() -> None:
     """But for its optimiser, which is checked by itself."""
     found = fields(declared(PACKAGE / "core" / "data.py", "LocalPlan"))
@@ -93,6 +101,9 @@ WRONG: list[dict[str, Any]] = [
     {"algorithm": {"name": "fedadb", "steps": 0}},
     {"algorithm": {"name": "fedprox", "mu": "much"}},
     {"model": "lenet5"},
+    {"model": {"name": "mlp", "hidden": [0]}},
+    {"model": {"name": "mlp", "hidden": 5}},
+    {"model": {"name": "cnn", "hidden": [5]}},
     {"federation": {"participation": 0}},
     {"federation": {"scenario": "cross-town"}},
     {"federation": {"partition": {"name": "dirichlet", "alpha": 0}}},

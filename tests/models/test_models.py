@@ -9,8 +9,10 @@ from fedadb.core.errors import BadInput
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.models import Architecture
+from fedadb.models.cnn import CNN
 from fedadb.models.inception import Inception
 from fedadb.models.lenet import LeNet
+from fedadb.models.mlp import MLP
 from fedadb.models.resnet import ResNet18
 
 
@@ -30,6 +32,11 @@ def model(architecture: Architecture, shape: tuple[int, ...], classes: int) -> M
         (ResNet18(), (3, 28, 28), 9, 11_173_449, 512),
         (ResNet18(norm="group"), (3, 32, 32), 10, 11_173_962, 512),
         (Inception(), (3, 64, 64), 7, 5_607_079, 1024),
+        (MLP(), (1, 28, 28), 10, 199_210, 200),  # as McMahan et al. state for their 2NN
+        (MLP(hidden=(5,)), (30,), 2, 30 * 5 + 5 + 5 * 2 + 2, 5),
+        (MLP(hidden=()), (4, 3), 2, 12 * 2 + 2, 12),
+        (CNN(), (1, 28, 28), 10, 1_663_370, 512),  # as McMahan et al. state
+        (CNN(), (3, 32, 32), 10, 832 + 2 * 800 + 51_264 + 4096 * 512 + 512 + 5_130, 512),
     ],
 )
 def test_parameter_counts(
@@ -77,12 +84,23 @@ def test_resnet_and_inception_take_larger_images(
         (LeNet(), (2, 28, 28)),
         (ResNet18(), (3, 8, 8)),
         (Inception(), (3, 32, 32)),
+        (CNN(), (1, 3, 28)),
+        (CNN(), (2, 28, 28)),
     ],
 )
 def test_images_that_are_too_small_are_refused(
     architecture: Architecture, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(BadInput, match="takes images of 1 or 3 channels from"):
+        architecture.body(shape)
+
+
+@pytest.mark.parametrize("architecture", [LeNet(), ResNet18(), Inception(), CNN()])
+@pytest.mark.parametrize("shape", [(30,), (28, 28), (1, 3, 28, 28)])
+def test_models_for_images_refuse_vectors_and_name_one_that_does_not(
+    architecture: Architecture, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(BadInput, match=r"have the shape .*; model = 'mlp' takes any"):
         architecture.body(shape)
 
 

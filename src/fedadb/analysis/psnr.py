@@ -26,6 +26,7 @@ class Similarity(NamedTuple):
 
 
 def require(run: StoredRun, options: Options) -> None:
+    run.spec.require_images("psnr")
     read_kept_anchors(run)
     run.require_data()
 

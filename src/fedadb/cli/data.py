@@ -50,7 +50,8 @@ def list_() -> None:
         )
     console.print(table)
     show_message(
-        "Your own data: npz:PATH (arrays) or folder:PATH (images, one subfolder per class).\n"
+        "Your own data: csv:PATH (a table), npz:PATH (arrays) or folder:PATH (images, one "
+        "subfolder per class).\n"
         f"Data directory: {data_directory()} (set FEDADB_DATA to change it)"
     )
 
@@ -145,7 +146,7 @@ def partition(
     counts = class_counts(splits.train.y.numpy(), build.partition(e, splits), len(splits.classes))
     for summary in partition_tables(counts, splits.classes):
         console.print(summary)
-    draw_partition(counts, splits.classes, e.dataset.rpartition("/")[2], out)
+    draw_partition(counts, splits.classes, str(e.dataset).rpartition("/")[2], out)
     show_message(f"Figure: {out}")
 
 

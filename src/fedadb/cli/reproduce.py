@@ -174,7 +174,7 @@ def list_runs(experiments: "Sequence[Experiment]", directory: Path, measure: boo
     show_message(f"Runs: {len(experiments)}, {about}, in {directory}")
     if unknown:
         show_message("--measure measures how long a round takes")
-    absent = {e.dataset for e, t in zip(experiments, times, strict=True) if t == "no data"}
+    absent = {str(e.dataset) for e, t in zip(experiments, times, strict=True) if t == "no data"}
     for dataset in sorted(absent):
         show_message(f"{dataset} is not on this machine: `fedadb data fetch {dataset}`")
 

@@ -85,7 +85,7 @@ def compare(
     from fedadb.experiment import study
 
     experiments = study.compare(table, names, numbers)
-    directory = out or Path("runs") / f"compare-{experiments[0].dataset.rpartition('/')[2]}"
+    directory = out or Path("runs") / f"compare-{str(experiments[0].dataset).rpartition('/')[2]}"
     outcome = train_all(experiments, directory, trackers)
     if outcome.finished:
         show_results(outcome.finished, names)

@@ -9,10 +9,11 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import Generator, Tensor
 
+from fedadb.core.errors import BadInput
 from fedadb.core.optimizers import SGD, Optimizer
 from fedadb.core.schedules import Exponential, Schedule
 from fedadb.core.stream import Stream
-from fedadb.core.transform import AsIs, Transform
+from fedadb.core.transform import Bounded, Preprocessing, Transform
 
 
 class Batch(NamedTuple):
@@ -25,8 +26,8 @@ class Batch(NamedTuple):
 class Examples(NamedTuple):
     """Inputs and labels in memory, shared by all clients.
 
-    Images are uint8 of shape N × channels × height × width; with `AsIs`, x is any tensor whose
-    first dimension is N. Labels are int64.
+    Images have the shape N × channels × height × width and values from 0 to 255: uint8, or float32.
+    All other inputs are float32 tensors whose first dimension is N. Labels are int64.
     """
 
     x: Tensor
@@ -53,8 +54,15 @@ class DataSpec:
     """What a model needs to know of its data: class names, input shape, preprocessing."""
 
     classes: tuple[str, ...]
-    shape: tuple[int, ...]  # of one input: channels, height, width
-    transform: Transform
+    shape: tuple[int, ...]  # of one input; of an image: channels, height, width
+    transform: Transform | Bounded
+
+    def require_images(self, purpose: str) -> Transform:
+        """The transform of images; BadInput if the inputs are none."""
+        if not isinstance(self.transform, Transform):
+            shape = "×".join(map(str, self.shape))
+            raise BadInput(f"{purpose} needs images, and these inputs have the shape {shape}")
+        return self.transform
 
 
 class Splits(NamedTuple):
@@ -63,7 +71,7 @@ class Splits(NamedTuple):
     train: Examples
     test: Examples
     classes: tuple[str, ...]
-    transform: Transform
+    transform: Transform | Bounded
     domains: DomainLabels | None = None
 
     @property
@@ -85,7 +93,7 @@ class Shard:
     examples: Examples
     rows: Tensor
     classes: int  # of the whole federation, not only of this client
-    transform: Transform | AsIs
+    transform: Preprocessing
 
     def __len__(self) -> int:
         return len(self.rows)

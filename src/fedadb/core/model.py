@@ -19,7 +19,7 @@ from fedadb.core.vector import Layout, Vector, stacking
 class Domain(NamedTuple):
     """X: the shape of one input, and the bounds of its values after normalisation.
 
-    `low` and `high` broadcast against an input, so they are scalars or one value per channel.
+    `low` and `high` broadcast against an input: scalars, one value per channel, or one per value.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,9 @@ class Domain(NamedTuple):
     def quantise(self, x: Tensor) -> Tensor:
         """Each value as one byte: the nearest of 256 levels between low and high."""
         low, high = self.low.to(x.device), self.high.to(x.device)
-        return (255 * (x - low) / (high - low)).round().to(torch.uint8)
+        levels = 255 * (x - low) / (high - low)
+        # A constant has one level; without this, it would be 0 / 0.
+        return torch.where(high > low, levels, 0).round().to(torch.uint8)
 
     def dequantise(self, x: Tensor) -> Tensor:
         """Undo `quantise`; an input that is not uint8 is returned unchanged."""
@@ -160,12 +162,25 @@ def assemble(
     f = fedadb.assemble(body, fedadb.FedAvg().heads, domain, classes=4, rng=fedadb.Stream(0))
     ```
     """
-    with torch.no_grad():
-        features = body(torch.zeros(2, *domain.shape))
-    if features.ndim != 2:
+    features = _features(body, domain.shape)
+    with rng.at("heads").seeded():
+        return Model(Classifier(body, heads(features, classes)), domain, classes)
+
+
+def _features(body: nn.Module, shape: tuple[int, ...]) -> int:
+    """The number of features that the body computes for an input of that shape."""
+    try:
+        with torch.no_grad():
+            features = body(torch.zeros(2, *shape))
+    except Exception as error:  # a body of the user's own may raise anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise BadInput(f"the body does not take inputs of shape {shape}: {reason}") from error
+    if not isinstance(features, Tensor):
+        kind = type(features).__name__
+        raise BadInput(f"the body's output is a {kind}; it must be a tensor of one row per input")
+    if features.ndim != 2 or len(features) != 2:
         raise BadInput(
             f"the body's output has shape {tuple(features.shape)} for a batch of 2; "
             "it must be one row per input: flatten them"
         )
-    with rng.at("heads").seeded():
-        return Model(Classifier(body, heads(features.shape[1], classes)), domain, classes)
+    return features.shape[1]

@@ -1,4 +1,8 @@
-"""From stored images to model inputs: normalisation, and augmentation in training."""
+"""From stored data to model inputs: three kinds of preprocessing.
+
+`Transform` is for images, `Bounded` for vectors and other tensors whose range is known, and `AsIs`
+for tensors of any range.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +16,7 @@ from fedadb.core.model import Domain
 
 @dataclass(frozen=True)
 class Transform:
-    """Normalises uint8 images to (x/255 − mean) / std, and augments them in training.
+    """Normalises images of pixels from 0 to 255 to (x/255 − mean) / std; augments them in training.
 
     Augmentation applies, in this order: a random zoom, a random crop after padding, a random
     horizontal flip, normalisation, and cutout (whose square then has the value of the mean).
@@ -56,14 +60,55 @@ class Transform:
 
 
 @dataclass(frozen=True)
-class AsIs:
-    """For tensors that already are the model's inputs: no normalisation, no augmentation."""
+class Bounded:
+    """For tensors that already are the model's inputs, with the range of each of their values.
+
+    The range is that of the training data. It is the domain in which FedADB's anchors lie.
+
+    ```python
+    transform = fedadb.Bounded.around(x)  # x is a batch of inputs
+    assert transform.domain((10,)).low.shape == (10,)
+    ```
+    """
+
+    low: tuple[float, ...]  # of each value of an input, in the order of the flattened input
+    high: tuple[float, ...]
+
+    @staticmethod
+    def around(x: Tensor) -> "Bounded":
+        """The range of each value over all rows."""
+        low, high = torch.aminmax(x.flatten(1), dim=0)
+        return Bounded(tuple(low.tolist()), tuple(high.tolist()))
+
+    def domain(self, shape: tuple[int, ...]) -> Domain:
+        """The inputs of that shape whose values are in the range."""
+        return Domain(shape, *(torch.tensor(end).view(shape) for end in (self.low, self.high)))
 
     def normalise(self, x: Tensor) -> Tensor:
         return x
 
     def augment(self, x: Tensor, rng: Generator) -> Tensor:
         return x
+
+
+@dataclass(frozen=True)
+class AsIs:
+    """For tensors of any range that already are the model's inputs.
+
+    Nothing is normalised or augmented. FedADB needs the range: use `Bounded`.
+    """
+
+    def domain(self, shape: tuple[int, ...]) -> Domain:
+        return Domain.unbounded(shape)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        return x
+
+    def augment(self, x: Tensor, rng: Generator) -> Tensor:
+        return x
+
+
+Preprocessing = Transform | Bounded | AsIs
 
 
 def zoom_in(images: Tensor, smallest: float, rng: Generator) -> Tensor:

@@ -6,7 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from fedadb.core.data import Splits
+from fedadb.core.errors import BadInput
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import check_examples, concatenate, read_npz, to_examples
 from fedadb.datasets.source import Download, Source
@@ -80,6 +83,9 @@ SETS = {
 def read_medmnist(names: tuple[str, ...], path: Path, progress: Progress) -> Splits:
     """Validation images are added to the training images, as in the reference code."""
     stored = read_npz(path)
+    for name, array in stored.items():
+        if name.endswith("_images") and array.dtype != np.uint8:
+            raise BadInput(f"{path}: {name} is {array.dtype}; the published images are uint8")
     train, val, test = parts = [
         to_examples(path, stored, f"{part}_images", f"{part}_labels")
         for part in ("train", "val", "test")

@@ -1,26 +1,23 @@
-"""The user's own data: an .npz file of arrays, or a folder of images.
+"""The user's own data in files: an .npz file of arrays, or a folder of images.
 
 A simulation and a site of a real federation read them by the same rules, except for this: in a
-simulation the data determine the classes and the images' shape, but at a site the federation does.
+simulation the data determine the classes and the inputs' shape, but at a site the federation does.
 So a site may lack classes, but it may not have others.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedadb.core.data import DataSpec, Examples, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.transform import Transform
-from fedadb.datasets.arrays import check_examples, read_npz, stratified_split, to_examples
-from fedadb.datasets.folders import ImageFiles, class_names, decode_parts, image_files
+from fedadb.datasets.arrays import check_examples, is_image_shape, noun, read_npz, to_examples
+from fedadb.datasets.folders import class_names, decode_parts, image_files
 from fedadb.datasets.images import common_format, format_for
+from fedadb.datasets.splits import check_names, complete_splits, divide, to_splits
 from fedadb.progress import Progress, no_progress
-
-Part = TypeVar("Part", Examples, ImageFiles)
 
 
 def load_npz(path: Path, progress: Progress = no_progress) -> Splits:
@@ -29,34 +26,29 @@ def load_npz(path: Path, progress: Progress = no_progress) -> Splits:
     The array names of MedMNIST (train_images, train_labels, …) work too; validation images are
     ignored. An optional array `classes` names the classes.
     """
-    parts, names = _read_arrays(path)
-    if names is None:
-        names = _number_classes(path, parts)
-    _check_names(path, names, at_least=2)
-    check_examples(path, parts, len(names))
-    return _splits(path, names, *_divide(parts, len(names)))
+    return to_splits(path, *_read_arrays(path))
 
 
 def load_folder(path: Path, progress: Progress = no_progress) -> Splits:
     """Read one subfolder per class, or train/ and test/ with such subfolders, for a simulation."""
     roots = _roots(path)
     names = class_names(roots[0])
-    _check_names(path, names, at_least=2)
+    check_names(path, names, at_least=2)
     for root in roots[1:]:
         if differing := set(class_names(root)) ^ set(names):
             raise BadInput(f"{path}: class {min(differing)!r} is in only one of train and test")
-    train, test = _divide([image_files(root, names) for root in roots], len(names))
-    return _splits(path, names, *decode_parts(path, [train, test], None, progress))
+    train, test = divide([image_files(root, names) for root in roots], len(names))
+    return complete_splits(path, names, *decode_parts(path, [train, test], None, progress))
 
 
 def load_own(
     data: str, spec: DataSpec, progress: Progress = no_progress
 ) -> tuple[Examples, Examples]:
-    """A site's images to train on and to test on; a small site may have none to test on.
+    """A site's examples to train on and to test on; a small site may have none to test on.
 
     Args:
         data: `npz:PATH` or `folder:PATH`, as for a simulation.
-        spec: The federation's classes and image shape. Classes are matched by name, or by number
+        spec: The federation's classes and input shape. Classes are matched by name, or by number
             if an .npz file names none. Image files are converted to the shape.
         progress: Reports the decoding of image files.
     """
@@ -67,23 +59,28 @@ def load_own(
 
 
 def inspect_own(data: str, progress: Progress = no_progress) -> None:
-    """Raise BadInput unless a site's images can be read, whatever the federation's classes are."""
+    """Raise BadInput unless a site's data can be read, whatever the federation's classes are."""
     kind, path = _own_path(data)
     if kind == "npz":
         parts, names = _read_arrays(path)
         if names is not None:
-            _check_names(path, names, at_least=1)
+            check_names(path, names, at_least=1)
             check_examples(path, parts, len(names))
         return
     for root in _roots(path):
         names = class_names(root)
-        _check_names(root, names, at_least=1)
+        check_names(root, names, at_least=1)
         files, _ = image_files(root, names)
         common_format(files, progress)
 
 
 def _own_path(data: str) -> tuple[str, Path]:
     kind, _, path = data.partition(":")
+    if kind == "csv" and path:
+        raise BadInput(
+            f"data = {data!r}: must be npz:PATH or folder:PATH; a table is standardised on all "
+            "training rows, which no site has, so prepare it alike at all sites and save it as npz"
+        )
     if kind not in ("npz", "folder") or not path:
         raise BadInput(f"data = {data!r}: must be npz:PATH or folder:PATH")
     return kind, Path(path).expanduser()
@@ -93,32 +90,34 @@ def _load_site_npz(path: Path, spec: DataSpec) -> tuple[Examples, Examples]:
     parts, names = _read_arrays(path)
     if names is None:
         names = spec.classes
-    _check_names(path, names, at_least=1)
+    check_names(path, names, at_least=1)
     check_examples(path, parts, len(names))
     if (shape := tuple(parts[0].x.shape[1:])) != spec.shape:
         raise BadInput(
-            f"{path} has images of shape {shape}; the federation's are {spec.shape} "
-            "(channels, height, width)"
+            f"{path} has {noun(parts[0].x)} of shape {shape}; the federation's are {spec.shape}"
+            + (" (channels, height, width)" if is_image_shape(spec.shape) else "")
         )
     labels = _labels_in(spec, path, names)
-    return _divide([part._replace(y=labels[part.y]) for part in parts], len(spec.classes))
+    return divide([part._replace(y=labels[part.y]) for part in parts], len(spec.classes))
 
 
 def _load_site_folder(path: Path, spec: DataSpec, progress: Progress) -> tuple[Examples, Examples]:
+    if not is_image_shape(spec.shape):
+        raise BadInput(f"{path} has images, and the federation's inputs are none; use npz:PATH")
     parts = []
     for root in _roots(path):
         names = class_names(root)
-        _check_names(root, names, at_least=1)
+        check_names(root, names, at_least=1)
         part = image_files(root, names)
         parts.append(part._replace(y=_labels_in(spec, root, names)[part.y]))
     # As in a simulation, the highest value among the images decides how 16-bit grey is scaled.
     format = format_for(spec.shape, shift=None)
-    train, test = decode_parts(path, _divide(parts, len(spec.classes)), format, progress)
+    train, test = decode_parts(path, divide(parts, len(spec.classes)), format, progress)
     return train, test
 
 
 def _read_arrays(path: Path) -> tuple[list[Examples], tuple[str, ...] | None]:
-    """The training and the test images, or one undivided part; and the class names, if given."""
+    """The training and the test examples, or one undivided part; and the class names, if given."""
     stored = read_npz(path)
     if "x" in stored:
         pairs = [("x", "y")]
@@ -143,33 +142,6 @@ def _roots(path: Path) -> list[Path]:
     return [path / "train", path / "test"]
 
 
-def _number_classes(path: Path, parts: Sequence[Examples]) -> tuple[str, ...]:
-    """The labels as class names; each number from 0 to the highest must occur."""
-    labels = torch.cat([part.y for part in parts])
-    highest = int(labels.max())
-    if highest >= len(labels):
-        raise BadInput(
-            f"{path}: label {highest} is higher than the number of rows; number the classes from 0"
-        )
-    if missing := sorted(set(range(highest + 1)) - set(labels.tolist())):
-        raise BadInput(
-            f"{path}: no row has label {missing[0]}; number the classes from 0 without gaps, or "
-            "name all of them in an array `classes`"
-        )
-    return tuple(str(c) for c in range(highest + 1))
-
-
-def _check_names(path: Path, names: Sequence[str], at_least: int) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"{path} has two classes with the name {name!r}")
-        if not name.isprintable():
-            raise BadInput(f"{path} has a class {name!r}; use printable characters only")
-    if len(names) < at_least:
-        classes = "class" if len(names) == 1 else "classes"
-        raise BadInput(f"{path} has {len(names)} {classes}; it needs at least {at_least}")
-
-
 def _labels_in(spec: DataSpec, path: Path, names: Sequence[str]) -> Tensor:
     """The federation's label of each of these classes."""
     for name in names:
@@ -177,19 +149,3 @@ def _labels_in(spec: DataSpec, path: Path, names: Sequence[str]) -> Tensor:
             known = ", ".join(spec.classes)
             raise BadInput(f"{path} has a class {name!r}; the federation's are {known}")
     return torch.tensor([spec.classes.index(name) for name in names], dtype=torch.int64)
-
-
-def _divide(parts: Sequence[Part], classes: int) -> tuple[Part, Part]:
-    """Training and test part; of undivided data, a fixed fifth of each class is for testing."""
-    if len(parts) == 1:
-        train, test = (parts[0].rows(rows) for rows in stratified_split(parts[0].y, classes))
-        return train, test
-    train, test = parts
-    return train, test
-
-
-def _splits(path: Path, names: tuple[str, ...], train: Examples, test: Examples) -> Splits:
-    if not len(test.y):
-        raise BadInput(f"{path} has too few images per class to set some aside for testing")
-    channels = train.x.shape[1]
-    return Splits(train, test, names, Transform(mean=(0.5,) * channels, std=(0.5,) * channels))

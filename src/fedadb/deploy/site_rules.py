@@ -19,6 +19,8 @@ from torch import Tensor
 
 from fedadb.core.data import DataSpec
 from fedadb.core.errors import Fault
+from fedadb.core.transform import Bounded, Transform
+from fedadb.datasets.arrays import is_image_shape
 from fedadb.deploy.agreement import require_same_settings, require_same_version, shared_settings
 from fedadb.deploy.delivery import EVALUATE, QUERY, TRAIN
 from fedadb.deploy.messages import Request, request_in, shown, table_in
@@ -33,6 +35,8 @@ MAX_TIMES = 100
 MAX_CLIENTS = 1_000_000
 MAX_CLASSES = 100_000
 MAX_SIDE = 1024  # pixels of an image
+MAX_VALUES = 1_000_000  # of an input that is not an image
+MAX_DIMENSIONS = 8
 ASKED = "asked.json"  # file in the run's memory: what the server has asked for
 RUN = re.compile(r"[0-9a-f]{8,64}")
 
@@ -113,18 +117,36 @@ def read_spec(table: Mapping[str, Any], e: Experiment) -> DataSpec:
 
 
 def _is_sensible(spec: DataSpec) -> bool:
-    transform, names = spec.transform, set(spec.classes)
-    channels = spec.shape[0] if len(spec.shape) == 3 else 0
+    names = set(spec.classes)
+    named = 1 <= len(spec.classes) == len(names) <= MAX_CLASSES
+    if not named or not all(name.isprintable() for name in names):
+        return False
+    if isinstance(spec.transform, Bounded):
+        return _has_sensible_bounds(spec.shape, spec.transform)
+    return _has_sensible_images(spec.shape, spec.transform)
+
+
+def _has_sensible_bounds(shape: tuple[int, ...], bounds: Bounded) -> bool:
     return (
-        1 <= len(spec.classes) == len(names) <= MAX_CLASSES
-        and all(name.isprintable() for name in names)
-        and channels in (1, 3)
-        and all(1 <= side <= MAX_SIDE for side in spec.shape[1:])
+        1 <= len(shape) <= MAX_DIMENSIONS
+        and all(1 <= side <= MAX_VALUES for side in shape)
+        and math.prod(shape) == len(bounds.low) == len(bounds.high) <= MAX_VALUES
+        and all(math.isfinite(end) for end in (*bounds.low, *bounds.high))
+        and all(low <= high for low, high in zip(bounds.low, bounds.high, strict=True))
+        and not is_image_shape(shape)
+    )
+
+
+def _has_sensible_images(shape: tuple[int, ...], transform: Transform) -> bool:
+    channels = shape[0] if len(shape) == 3 else 0
+    return (
+        channels in (1, 3)
+        and all(1 <= side <= MAX_SIDE for side in shape[1:])
         and len(transform.mean) == len(transform.std) == channels
         and all(math.isfinite(mean) for mean in transform.mean)
         and all(math.isfinite(std) and std > 0 for std in transform.std)
         and 0 < transform.zoom <= 1
-        and 0 <= transform.pad < min(spec.shape[1:])
+        and 0 <= transform.pad < min(shape[1:])
         and transform.pad_mode in ("constant", "reflect")
         and 0 <= transform.cutout <= 2 * MAX_SIDE
     )

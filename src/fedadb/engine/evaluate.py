@@ -13,7 +13,7 @@ from torch import Tensor
 from fedadb.core.data import Examples
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
-from fedadb.core.transform import AsIs, Transform
+from fedadb.core.transform import Preprocessing
 from fedadb.core.vector import Vector
 from fedadb.engine.process import one_thread
 
@@ -57,7 +57,7 @@ class TestSet:
 
     f: Model
     examples: Examples
-    transform: Transform | AsIs
+    transform: Preprocessing
     batch_size: int
     domain: Tensor | None = None  # the domain of each row: 0, 1, …
 
@@ -187,7 +187,7 @@ class ImmediateEvaluator:
 
 
 def evaluate(
-    f: Model, w: Vector, test: Examples, transform: Transform | AsIs, batch_size: int
+    f: Model, w: Vector, test: Examples, transform: Preprocessing, batch_size: int
 ) -> Scores:
     """Evaluate the weights w of the model f on test data, in one thread.
 

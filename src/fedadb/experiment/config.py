@@ -17,11 +17,13 @@ from fedadb.core.optimizers import OPTIMIZERS
 from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from fedadb.datasets import DATASETS, OWN
+from fedadb.datasets.tensors import KINDS, Data
 from fedadb.experiment import validation
-from fedadb.experiment.presets import complete
-from fedadb.experiment.settings import Server, Settings
+from fedadb.experiment.own_model import model_table, to_model
+from fedadb.experiment.presets import DATASET, complete
+from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
 from fedadb.filters import FILTERS
-from fedadb.models import MODELS, Architecture
+from fedadb.models import Architecture
 from fedadb.models.lenet import LeNet
 from fedadb.partition import PARTITIONS
 
@@ -48,9 +50,9 @@ class Experiment(Settings):
             except ValidationError as error:
                 raise BadInput(validation.explain(error, "", Experiment)) from error
 
-    model: Annotated[
-        Architecture, BeforeValidator(lambda given: validation.to_named(MODELS, given, "model"))
-    ] = LeNet()
+    # Python takes data in memory as well.
+    dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
+    model: Annotated[Architecture, BeforeValidator(to_model)] = LeNet()
     local: Annotated[LocalPlan, BeforeValidator(lambda given: _local_plan(given))] = LocalPlan()
     algorithm: Annotated[
         Algorithm[Any, Any, Any, Any],
@@ -67,13 +69,22 @@ class Experiment(Settings):
     @field_validator("dataset", mode="before")
     @classmethod
     def _dataset(cls, given: Any) -> Any:
-        if not isinstance(given, str):
+        if isinstance(given, Data):
             return given
+        if not isinstance(given, str):
+            raise BadInput(f"dataset = {given!r}: must be text, or in Python fedadb.Data")
         kind, colon, path = given.partition(":")
+        if colon and kind in KINDS:
+            raise BadInput(
+                f"dataset = {given!r}: these data were in memory, not in a file; use Python, and "
+                "pass the same fedadb.Data"
+            )
         if colon and (kind not in OWN or not path):
-            raise BadInput(f"dataset = {given!r}: your own data are npz:PATH or folder:PATH")
+            raise BadInput(
+                f"dataset = {given!r}: your own data are csv:PATH, npz:PATH or folder:PATH"
+            )
         if not colon and given not in DATASETS:
-            known = validation.suggest(given, [*DATASETS, "npz:PATH", "folder:PATH"])
+            known = validation.suggest(given, [*DATASETS, *(f"{kind}:PATH" for kind in OWN)])
             raise BadInput(f"dataset = {given!r}: is not known; {known}")
         if colon:  # absolute, so that the resolved experiment works from any directory
             return f"{kind}:{Path(path).expanduser().absolute()}"
@@ -122,14 +133,13 @@ class Experiment(Settings):
         server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
         return {
-            "dataset": self.dataset,
+            "dataset": str(self.dataset),
             "rounds": self.rounds,
             "seed": self.seed,
-            # left out at 0, so that runs of earlier versions keep their names
-            **({"validation": self.validation} if self.validation else {}),
+            "validation": self.validation,
             "record_clients": self.record_clients,
             "keep_broadcasts": kept if kept == "auto" else list(kept),
-            "model": validation.to_named_table(MODELS, self.model),
+            "model": model_table(self.model),
             "federation": federation,
             "local": local,
             "server": server,

@@ -5,15 +5,19 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from fedadb.core.errors import BadInput, Fault
+from fedadb.datasets.tensors import KINDS
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.own_model import own_sources
 from fedadb.experiment.settings import affecting, own_parts
 from fedadb.experiment.toml_tables import flatten, load_toml
+from fedadb.models.own import MadeBody
 from fedadb.storage.files import read_json
 from fedadb.storage.run_directory import ENVIRONMENT, EXPERIMENT
 
@@ -24,6 +28,7 @@ def default_directory(experiment: Experiment) -> Path:
 
 def run_name(experiment: Experiment) -> str:
     """Dataset, algorithm, seed, and a digest of everything that can change results or records."""
+    _require_name(experiment)
     table = experiment.table()
     dataset = table["dataset"].rpartition("/")[2]
     words = [dataset[-60:], table["algorithm"]["name"], f"seed{table['seed']}"]
@@ -33,10 +38,10 @@ def run_name(experiment: Experiment) -> str:
 
 
 def own_code(experiment: Experiment) -> dict[str, str]:
-    """A digest of the source of each class that is the user's own, by its `module:Class`.
+    """A digest of the source of all code that is the user's own, by its `module:Name`.
 
-    The digest covers the whole files of the class and of its base classes, but not other modules
-    that they import.
+    The digest covers the whole files of a class and of its base classes, or of a function, but not
+    other modules that they import.
     """
     table = experiment.table()
     parts = {
@@ -48,14 +53,17 @@ def own_code(experiment: Experiment) -> dict[str, str]:
         table["server"]["optimizer"]["name"]: experiment.server.optimizer,
         **{one["name"]: made for one, made in zip(table["filter"], experiment.filter, strict=True)},
     }
-    return {name: _source_digest(type(part)) for name, part in parts.items() if ":" in name}
+    return {name: _source_digest(own_sources(p)) for name, p in parts.items() if ":" in name}
 
 
-def _source_digest(cls: type[Any]) -> str:
+def _source_digest(sources: Sequence[Any]) -> str:
     digest = hashlib.sha256()
-    for base in cls.__mro__:
-        package = base.__module__.partition(".")[0]
-        if package not in {"fedadb", "torch", *sys.stdlib_module_names} or base is cls:
+    for own in sources:
+        for base in own.__mro__ if isinstance(own, type) else (own,):
+            package = base.__module__.partition(".")[0]
+            foreign = package in {"fedadb", *sys.stdlib_module_names} and base is not own
+            if package == "torch" or foreign:
+                continue
             try:
                 digest.update(Path(inspect.getfile(base)).read_bytes())
             except (OSError, TypeError):  # defined interactively
@@ -63,8 +71,19 @@ def _source_digest(cls: type[Any]) -> str:
     return digest.hexdigest()
 
 
+def _require_name(experiment: Experiment) -> None:
+    """Raise BadInput if the model comes from a function that its name does not identify."""
+    model = experiment.model
+    if isinstance(model, MadeBody) and "<" in model.name:
+        raise BadInput(
+            f"model = {model.name!r}: its name does not identify it; define it at the top level of "
+            "a module, or pass the nn.Module that it makes"
+        )
+
+
 def require_same_run(out: Path, experiment: Experiment) -> None:
     """Raise BadInput unless the directory is new, or holds this experiment and no other."""
+    _require_name(experiment)
     if not out.exists():
         return
     if not out.is_dir():
@@ -78,7 +97,7 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
     table = load_toml(out / EXPERIMENT)
     _require_same_own_code(table, experiment, out)
     try:
-        written = Experiment.read(table)
+        written = Experiment.read(_with_parts_in_memory(table, experiment, out))
     except BadInput as error:
         raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
     there, here = (_identity(e.table()) for e in (written, experiment))
@@ -110,6 +129,23 @@ def _require_same_own_code(table: dict[str, Any], experiment: Experiment, out: P
                 f"{out} holds another experiment: {key} is {name!r} there and {here.get(key)!r} "
                 "here; choose another --out"
             )
+
+
+def _with_parts_in_memory(
+    table: dict[str, Any], experiment: Experiment, out: Path
+) -> dict[str, Any]:
+    """The table, with the experiment's own data and module in place of equal names.
+
+    Data and modules in memory cannot be read back by their names.
+    """
+    here, there = experiment.table(), str(table.get("dataset"))
+    if there.partition(":")[0] in KINDS and there != here["dataset"]:
+        raise BadInput(
+            f"{out} holds another experiment: dataset is {there!r} there and "
+            f"{here['dataset']!r} here; choose another --out"
+        )
+    equal = [key for key in ("dataset", "model") if table.get(key) == here[key]]
+    return table | {key: getattr(experiment, key) for key in equal}
 
 
 def _recorded_code(out: Path) -> dict[str, str]:

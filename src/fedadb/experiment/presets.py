@@ -38,6 +38,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "retinamnist": {"federation": SMALL},
     "npz": {"federation": SMALL},
     "folder": {"federation": SMALL},
+    "csv": {"federation": SMALL, "model": "mlp"},
+    # Data in memory: `fedadb.Data` says which of the two it is.
+    "images": {"federation": SMALL},
+    "vectors": {"federation": SMALL, "model": "mlp"},
     "cifar10": {"model": "resnet18"},
     "cifar100": {"model": "resnet18"},
     "cinic10": {"model": "resnet18"},

@@ -69,7 +69,7 @@ def to_named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
     table = {"name": given} if isinstance(given, str) else dict(given)
     name = table.pop("name", None)
     if isinstance(name, str) and ":" in name:
-        return to_dataclass(_imported(name, path), table, path)
+        return to_dataclass(_imported_dataclass(name, path), table, path)
     if not isinstance(name, str) or name not in registry:
         raise BadInput(f"{path} = {name!r}: is not known; {suggest(name, registry)}")
     return to_dataclass(registry[name], table, path)
@@ -104,10 +104,15 @@ def to_named_table(registry: Mapping[str, type[Any]], value: Any) -> dict[str, A
     """The table from which `to_named` makes an equal instance."""
     cls = type(value)
     names = {known: name for name, known in registry.items()}
-    module = cls.__module__
+    return {"name": names.get(cls, own_name(cls)), **to_table(value)}
+
+
+def own_name(made: Any) -> str:
+    """The name `module:Name` of the user's own class or function."""
+    module = made.__module__
     if module == "__main__":  # a script: the name under which it can be imported
         module = Path(getattr(sys.modules["__main__"], "__file__", module)).stem
-    return {"name": names.get(cls, f"{module}:{cls.__qualname__}"), **to_table(value)}
+    return f"{module}:{made.__qualname__}"
 
 
 def suggest(name: Any, known: Collection[str]) -> str:
@@ -157,13 +162,17 @@ def _checker(cls: type[Any]) -> type[BaseModel]:
     return create_model(cls.__name__, __config__=STRICT, **fields)
 
 
-def _imported(name: str, path: str) -> type[Any]:
-    """The user's own class `module:Class`."""
+def imported(name: str, path: str) -> Any:
+    """The user's own `module:Name`; `path` is the key, for errors."""
     module, _, attribute = name.partition(":")
     try:
-        cls = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the module's own code may raise anything
         raise BadInput(f"{path} = {name!r}: cannot be imported: {error}") from error
+
+
+def _imported_dataclass(name: str, path: str) -> type[Any]:
+    cls = imported(name, path)
     if not dataclasses.is_dataclass(cls):
         raise BadInput(f"{path} = {name!r}: is not a dataclass")
     return cls  # type: ignore[return-value]

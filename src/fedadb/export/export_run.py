@@ -48,13 +48,14 @@ def export_run(
     if onnx:
         require_packages("onnx", "onnxscript", "onnxruntime")
     run = read_run(directory, progress)
+    transform = run.spec.require_images("an exported model")
     channels, height, width = run.spec.shape
     card = ModelCard(
         experiment=run.experiment.toml(),
         classes=run.spec.classes,
         shape=(channels, height, width),
-        mean=run.spec.transform.mean,
-        std=run.spec.transform.std,
+        mean=transform.mean,
+        std=transform.std,
         frozen=images or 0,
     )
     model = trained_classifier(run, card)

@@ -4,8 +4,10 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
+from fedadb.models.cnn import CNN
 from fedadb.models.inception import Inception
 from fedadb.models.lenet import LeNet
+from fedadb.models.mlp import MLP
 from fedadb.models.resnet import ResNet18
 
 
@@ -20,6 +22,8 @@ class Architecture(Protocol):
 
 MODELS: dict[str, type[Architecture]] = {
     "lenet": LeNet,
+    "mlp": MLP,
+    "cnn": CNN,
     "resnet18": ResNet18,
     "inception": Inception,
 }

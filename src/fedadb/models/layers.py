@@ -22,9 +22,12 @@ def norm_layer(norm: Norm, channels: int, eps: float = 1e-5) -> nn.Module:
 
 def require_images(model: str, shape: tuple[int, ...], smallest: int) -> None:
     """Raise BadInput unless the shape has 1 or 3 channels and sides of at least `smallest`."""
+    takes = f"{model} takes images of 1 or 3 channels from {smallest}×{smallest}"
+    if len(shape) != 3:
+        raise BadInput(
+            f"{takes}, and these inputs have the shape {'×'.join(map(str, shape))}; "
+            "model = 'mlp' takes any"
+        )
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < smallest:
-        raise BadInput(
-            f"{model} takes images of 1 or 3 channels from {smallest}×{smallest}; "
-            f"these have {channels} channels and {height}×{width}"
-        )
+        raise BadInput(f"{takes}; these have {channels} channels and {height}×{width}")

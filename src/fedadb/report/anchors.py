@@ -31,6 +31,8 @@ def _pictures(path: Path) -> list[dict[str, Any]]:
             if "anchors/x" not in file.keys():  # noqa: SIM118  # not a mapping
                 return []
             x, c, confidence = (file.get_tensor(f"anchors/{n}") for n in ("x", "c", "confidence"))
+            if x.ndim != 4 or x.shape[1] not in (1, 3):  # not images
+                return []
             low, high = (file.get_tensor(name)[:, None, None] for name in ("low", "high"))
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise Fault(

@@ -51,7 +51,9 @@ def method_names(algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def dataset_name(dataset: str) -> str:
-    """The displayed name of a dataset; of a user's own, the last part of its path."""
+    """The displayed name of a dataset; of a user's own, its name or the last part of its path."""
+    if in_memory := re.fullmatch(r"(?:images|vectors):(.+)@[0-9a-f]+", dataset):
+        return in_memory[1]
     return DATASETS.get(dataset, dataset.rpartition("/")[2])
 
 
