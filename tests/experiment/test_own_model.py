@@ -173,7 +173,7 @@ def test_an_instance_is_known_by_its_text_and_weights() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("model", [Net(), Net, make_net], ids=str)
+@pytest.mark.parametrize("model", [Net(), Net, make_net], ids=["instance", "class", "function"])
 def test_a_run_with_a_module_resumes(model: Any, tmp_path: Path) -> None:
     whole = fedadb.run(experiment(model, rounds=3), tmp_path / "whole")
     with runs.start_run(experiment(model, rounds=3), tmp_path / "run") as active:
