@@ -1,5 +1,6 @@
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +189,16 @@ def test_a_crash_at_any_write_changes_nothing(
 
 def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     """Real processes and a real SIGKILL, at several moments of the start and of the rounds."""
-    settings = ["--set", "rounds=12", "--set", "local.epochs=2"]
+    fast = {"name": "fedadb", "steps": 5}
+    experiment = Experiment(rounds=12, local={"epochs": 1}, algorithm=fast)
 
-    def start(out: Path) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "fedadb", "run", *settings, "--out", str(out)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    def start(out: Path) -> BaseProcess:
+        """A fork of this process, which has loaded torch already."""
+        process = multiprocessing.get_context("fork").Process(
+            target=fedadb.run, args=(experiment, out)
+        )
+        process.start()
+        return process
 
     def lines(out: Path) -> int:
         path = out / "rounds.jsonl"
@@ -203,18 +210,19 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     for more_lines, delay in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.11), (1, 0.2)):
         at_line = lines(broken) + more_lines
         process = start(broken)
-        while process.poll() is None and not (
+        while process.is_alive() and not (
             (broken / "experiment.toml").exists() and lines(broken) >= at_line
         ):
             time.sleep(0.002)
         time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
     assert killed == 5
-    _, errors = start(broken).communicate()
-    assert errors == b""
-    assert undisturbed.communicate()[1] == b""
+    last = start(broken)
+    for process in (last, undisturbed):
+        process.join()
+        assert process.exitcode == 0
     assert len(numbers(whole)) == 12
     assert numbers(broken) == numbers(whole)
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

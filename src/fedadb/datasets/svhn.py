@@ -5,7 +5,6 @@ Unsupervised Feature Learning", 2011. Two MATLAB files of cropped digits; `extra
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 import torch
 
 from fedadb.core.data import Examples, Splits
@@ -27,6 +26,8 @@ def read_svhn(folder: Path, progress: Progress) -> Splits:
 
 def _read_digits(path: Path) -> Examples:
     """X is 32 × 32 × 3 × N; y is N × 1, with 10 for the digit 0."""
+    import scipy.io  # late: it takes a while to load
+
     try:
         stored = scipy.io.loadmat(path, variable_names=("X", "y"))
     except Exception as error:  # scipy raises many kinds for a damaged file

@@ -8,9 +8,11 @@ So that the memory of a round does not grow with the number of its clients, a cl
 at most `window` clients before it, itself included, have not been passed on.
 """
 
+import itertools
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -103,15 +105,18 @@ def _train_in_order(
     memories: MutableMapping[int, Any],
     kind: ResultKind,
 ) -> Iterator[Reply[Any]]:
-    untrained = list(clients)
+    may_start: list[tuple[int, int]] = []  # a heap: the client with the most rows is its first
     replies: dict[int, Reply[Any]] = {}  # those that wait for earlier ones
     losses: Counter[int] = Counter()
-    for passed_on, next_client in enumerate(clients):
-        allowed = set(clients[passed_on : passed_on + kind.window])
+    later = iter(clients)
+    for k in itertools.islice(later, kind.window - 1):
+        heappush(may_start, (-rows[k], k))
+    for next_client in clients:
+        for k in itertools.islice(later, 1):
+            heappush(may_start, (-rows[k], k))
         while True:
-            while workers.has_free() and (possible := [k for k in untrained if k in allowed]):
-                k = max(possible, key=lambda k: rows[k])
-                untrained.remove(k)
+            while may_start and workers.has_free():
+                _, k = heappop(may_start)
                 memory = memories.get(k)
                 workers.assign(k, None if memory is None else pack(memory), round)
             if next_client in replies:
@@ -126,7 +131,7 @@ def _train_in_order(
                             "fewer engine.workers need less; the same command resumes after the "
                             "last round"
                         )
-                    untrained.append(k)
+                    heappush(may_start, (-rows[k], k))
                 elif isinstance(result, RemoteError):
                     raise result.exception()
                 else:
