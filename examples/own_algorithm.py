@@ -39,6 +39,7 @@ class FedAvgM(fedadb.Algorithm[FedAvgMState]):
     """Hsu et al., "Measuring the Effects of Non-Identical Data Distribution", 2019."""
 
     beta: Annotated[float, Ge(0), Lt(1)] = 0.7  # of the momentum
+    own_server_step = True  # so it takes no server.optimizer
 
     def init(self, w: fedadb.Vector) -> FedAvgMState:
         return FedAvgMState(w, w.zeros())

@@ -8,11 +8,12 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tomli_w
 import torch
+import torch.nn.functional as F
 import typer
 from torch import nn
 
@@ -104,8 +105,8 @@ def example_names() -> dict[str, Any]:
     cohort = fedadb.OneByOne(learner, shards, rng)
     sent, round = fedadb.Weights(f.weights()), fedadb.Round(1, 2, 4, 80)
     return {
-        "fedadb": fedadb, "torch": torch, "nn": nn, "dataclass": dataclasses.dataclass,
-        "rng": rng, "f": f, "x": x, "shard": shards[0], "shards": shards, "learner": learner,
+        "fedadb": fedadb, "torch": torch, "nn": nn, "F": F, "NamedTuple": NamedTuple,
+        "dataclass": dataclasses.dataclass, "rng": rng, "f": f, "x": x, "shard": shards[0], "shards": shards, "learner": learner,
         "cohort": cohort, "sent": sent, "round": round, "replies": cohort(sent, [0, 3], round),
     }  # fmt: skip
 
@@ -204,8 +205,7 @@ def test_experiment_files_are_valid_and_state_their_command(path: Path) -> None:
 
 def default_settings() -> dict[str, Any]:
     """The general defaults by dotted name, as the quick start lists them."""
-    # The table has no validation of 0.
-    resolved = config.Experiment(dataset="npz:data.npz", validation=0.1).table()
+    resolved = config.Experiment(dataset="npz:data.npz").table()
     defaults = config.Experiment.model_fields
     settings: dict[str, Any] = {}
     for key, value in resolved.items():
@@ -217,7 +217,8 @@ def default_settings() -> dict[str, Any]:
         elif isinstance(value, dict):
             settings[key] = value["name"]
         else:
-            settings[key] = defaults[key].default
+            default = defaults[key].default
+            settings[key] = list(default) if isinstance(default, tuple) else default
     settings["federation.partition_seed"] = "seed"  # None stands for the experiment's seed
     return settings
 

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedadb.core.data import DataSpec
@@ -79,3 +80,22 @@ def test_the_application_is_the_same_wherever_it_is_made(tmp_path: Path) -> None
     assert one == hash_of(Experiment.read(there), tmp_path / "b")
     assert one != hash_of(Experiment.read({**there, "seed": 1}), tmp_path / "c")
     assert one != hash_of(Experiment.read({**there, "local": {"lr": 0.2}}), tmp_path / "d")
+
+
+def test_filters_are_shared_in_their_order() -> None:
+    filters = [{"name": "clip", "norm": 2.0}, {"name": "norm_bound", "norm": 5.0}]
+    e = Experiment(dataset="digits", filter=filters)
+    assert shared_experiment(e).filter == e.filter
+    assert shared_settings(shared_experiment(e)) == shared_settings(e)
+    assert shared_settings(e)["filter.1.norm"] == 5.0
+    with pytest.raises(BadInput, match=r"filter\.0\.norm is 2\.0 there and 3\.0 here"):
+        require_same_settings(
+            {**shared_settings(e), "filter.0.norm": 3.0}, shared_settings(shared_experiment(e))
+        )
+
+
+def test_a_server_refuses_vectors_that_no_request_can_describe(tmp_path: Path) -> None:
+    path = tmp_path / "wide.npz"
+    np.savez(path, x=np.zeros((40, 20_001), np.float32), y=np.arange(40) % 2)
+    with pytest.raises(BadInput, match="have 20001 values each; .* at most 20000"):
+        federation_data(Experiment(dataset=f"npz:{path}"))

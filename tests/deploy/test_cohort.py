@@ -107,7 +107,7 @@ def complex_numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
         (other_dtype, "is torch.float64 of shape"),
         (more_rows, "rows, but has"),
         (far_away, "away from the received ones; norm_bound is 50"),
-        (too_far, "its weights are too far away from the received ones"),
+        (too_far, "away from the received ones; by the"),
         (other_kind, "is torch.float8_e4m3fn of shape"),
         (more_names, "is not part of a reply"),
         (complex_numbers, "is not part of a reply"),

@@ -29,7 +29,7 @@ from fedadb.deploy.messages import (
     tensors_from_bytes,
     tensors_in,
 )
-from fedadb.deploy.replies import Spread, cap_rows, check_counts, check_reply
+from fedadb.deploy.reply_checks import Spread, cap_rows, check_counts, check_reply
 from fedadb.experiment.build import build_model, sample_clients
 from fedadb.experiment.run import run
 from fedadb.experiment.stored import read_run
@@ -187,7 +187,7 @@ def test_any_reply_is_accepted_or_refused(
         lambda: check_reply(all_tensors, WEIGHTS, 5, EXAMPLE, ("tau",))
     )
     if checked is not None:
-        assert math.isfinite(checked.distance)
+        assert all(math.isfinite(norm) for norm in checked.norms.values())
         assert checked.reply.measured.keys() <= {"tau"}
         measured = {name: float(value) for name, value in checked.reply.measured.items()}
         mean_measurements([measured] * 100)
@@ -440,6 +440,24 @@ def add_number(number: float) -> Handler:
             n: t + number if n.startswith("upload/w/") else t for n, t in tensors.items()
         }
     )
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_a_huge_control_variate_does_not_ruin_a_run(participation: float, tmp_path: Path) -> None:
+    """Whatever an algorithm uploads beside its weights is bounded as they are."""
+    huge = changed(
+        lambda tensors: {
+            n: torch.full_like(t, 3e38) if n.startswith("upload/c/") else t
+            for n, t in tensors.items()
+        }
+    )
+    e = experiment("scaffold", rounds=3, participation=participation, min_replies=1, retries=0)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: huge})))
+    lost = [record["lost"] for record in records if "lost" in record]
+    assert lost
+    assert all("the norm of its c is " in of_round["client-1"] for of_round in lost)
+    weights, _ = read_tensors(tmp_path / "model.safetensors", "")
+    assert all(tensor.abs().max() < 100 for tensor in weights.values())
 
 
 @pytest.mark.parametrize(

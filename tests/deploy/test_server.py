@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fedadb import cli
+from fedadb.algorithms.scaffold import SCAFFOLD
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import size
 from fedadb.deploy import keys
@@ -232,10 +234,13 @@ def test_the_executor_gets_the_servers_experiment(
     assert str(tmp_path) not in submitted
 
 
-def test_a_site_may_upload_twice_the_models_size() -> None:
+def test_a_site_may_upload_twice_the_size_of_a_reply() -> None:
     e = experiment()
-    model = build_model(e, build_data(e).spec).weights()
-    assert upload_limit(e) == 2 * size(model) + (1 << 20)
+    model = size(build_model(e, build_data(e).spec).weights())
+    rows = torch.tensor(5).nbytes
+    assert upload_limit(e) == 2 * (model + rows) + (1 << 20)
+    scaffold = e.model_copy(update={"algorithm": SCAFFOLD()})
+    assert upload_limit(scaffold) == 2 * (2 * model + rows) + (1 << 20)
 
 
 @pytest.fixture

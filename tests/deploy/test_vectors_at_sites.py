@@ -78,7 +78,7 @@ def test_an_honest_server_gets_replies(site: AskedSite) -> None:
         {"transform": {"low": [0.0] * 6, "high": [1.0] * 6, "mean": [0.5], "std": [0.5]}},
         {"transform": {"mean": [0.5], "std": [0.5]}},
         {"shape": [1, 3, 2], "transform": {"low": [0.0] * 6, "high": [1.0] * 6}},
-        {"shape": [2_000_000], "transform": {"low": [0.0] * 2_000_000, "high": [1.0] * 2_000_000}},
+        {"shape": [20_001], "transform": {"low": [0.0] * 20_001, "high": [1.0] * 20_001}},
     ],
     ids=lambda change: str(change)[:60],
 )

@@ -247,8 +247,8 @@ def test_the_server_s_step_starts_at_its_own_weights() -> None:
     plain, half = rounds(None), rounds(ServerSGD(lr=0.5, momentum=0.9))
     expected = w_0 + 0.5 * (plain[0].server.w - w_0)
     torch.testing.assert_close(half[0].server.w.flat, expected.flat)
-    torch.testing.assert_close(half[0].optimizer.m.flat, (plain[0].server.w - w_0).flat)
-    assert rounds(ServerAdam())[-1].optimizer.v.flat.min() > 0
+    torch.testing.assert_close(half[0].optimizer_state.m.flat, (plain[0].server.w - w_0).flat)
+    assert rounds(ServerAdam())[-1].optimizer_state.v.flat.min() > 0
 
 
 def test_a_broadcast_of_one_s_own_needs_its_type_in_a_real_federation() -> None:

@@ -135,7 +135,7 @@ def test_what_goes_wrong_in_a_worker_is_reported() -> None:
     for algorithm, kind, message in (
         (Fails(), Fault, r"client 1 in round 1: no more"),
         (Breaks(), RuntimeError, r"(?s)Traceback.*a bug.*This was client 1 in round 1"),
-        (Hoards(), Fault, r"reply/measured/all.* bytes do not fit into \d+"),
+        (Hoards(), BadInput, r"reply/measured/all.* bytes do not fit into \d+"),
         (Dies(), Fault, "client 1 in round 1: 3 workers ended while they trained it: .* killed"),
     ):
         with pool(algorithm, 2) as cohort, pytest.raises(kind, match=message):

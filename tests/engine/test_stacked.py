@@ -80,7 +80,7 @@ def test_failures_name_client_and_round(hook: str, client: str) -> None:
         algorithm = RaisesIn(hook, kind)
         cohort = Stacked(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
         with pytest.raises(kind, match=rf"client {client}[\d, ]* in round 2: no more"):
-            cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60))
+            list(cohort(Weights(cohort.learner.f.weights()), [0, 1], Round(2, 9, CLIENTS, 60)))
     algorithm = RaisesIn(hook, ZeroDivisionError)
     cohort = Stacked(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
     with pytest.raises(ZeroDivisionError) as caught:

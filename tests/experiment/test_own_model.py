@@ -283,5 +283,5 @@ def test_a_class_in_a_script_goes_by_the_name_of_the_file(monkeypatch: pytest.Mo
         pass
 
     monkeypatch.setattr(Script, "__module__", "__main__")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/a/b/train.py")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/a/b/train.py", False)
     assert own_name(Script).startswith("train:")

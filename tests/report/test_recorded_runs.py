@@ -1,11 +1,11 @@
 """Reading run directories, and the errors for those that are damaged or empty."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
-import tomli_w
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.report import paper
@@ -108,21 +108,64 @@ def test_two_versions_of_ones_own_code_are_two_experiments(tmp_path: Path) -> No
     assert comparison.methods == ["FedOwn, code=01234567", "FedOwn, code=abcdefgh"]
 
 
-def test_a_run_of_an_earlier_version_has_todays_names(tmp_path: Path) -> None:
-    new = make_run(tmp_path, [0.5], dataset="organamnist", rounds=300)
-    table = tomllib.loads((new / "experiment.toml").read_text())
-    del table["server"]
-    for key in ("optimizer", "schedule", "warmup", "clip"):
-        del table["local"][key]
-    table["local"] |= {"momentum": 0.9, "lr_decay": 0.99}
-    (new / "experiment.toml").write_text(tomli_w.dumps(table))
-    run = read_recorded_run(new)
-    assert run.settings["local.schedule.decay"] == 0.99
-    assert run.settings["local.optimizer.momentum"] == 0.9
-    assert paper.changed_settings(run) == {}
-    table["local"]["lr_decay"] = 0.9
-    (new / "experiment.toml").write_text(tomli_w.dumps(table))
-    assert paper.changed_settings(read_recorded_run(new)) == {"local.schedule.decay": 0.9}
+def make_earlier_run(parent: Path, **changed: str) -> Path:
+    """A run as the version before optimisers, schedules and filters wrote it."""
+    text = Path(__file__).with_name("earlier_version.toml").read_text()
+    for key, value in changed.items():
+        text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+    e = {"algorithm": "fedgela", "rounds": 4, "seed": tomllib.loads(text)["seed"]}
+    run = make_run(parent, [0.1, 0.2, 0.3, 0.4], **e)
+    (run / "experiment.toml").write_text(text)
+    return run
+
+
+def make_todays_run(parent: Path, **table: object) -> Path:
+    """The same experiment as the earlier version's."""
+    e = {"algorithm": "fedgela", "federation": {"clients": 4, "participation": 0.5}}
+    return make_run(parent, [0.1, 0.2, 0.3, 0.4], local={"epochs": 1}, **e, **table)
+
+
+def test_a_run_of_an_earlier_version_has_todays_settings(tmp_path: Path) -> None:
+    earlier = read_recorded_run(make_earlier_run(tmp_path / "earlier"))
+    today = read_recorded_run(make_todays_run(tmp_path / "today", engine={"device": "cpu"}))
+    assert earlier.settings == today.settings
+    runs, warnings, _ = collect_runs([tmp_path])
+    assert len(runs) == 1
+    assert "are the same experiment: counted once" in warnings[0]
+
+
+def test_runs_of_two_versions_are_two_seeds_of_one_method(tmp_path: Path) -> None:
+    make_earlier_run(tmp_path / "earlier", seed="1")
+    make_todays_run(tmp_path / "today", engine={"device": "cpu"})
+    assert arrange(collect_runs([tmp_path]).runs).methods == ["FedGELA"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "expected"),
+    [
+        ("lr_decay", "0.9", "local.schedule.decay", 0.9),
+        ("momentum", "0.5", "local.optimizer.momentum", 0.5),
+        ("clip", "5.0", "local.clip", 5.0),
+        ("norm_bound", "5.0", "deployment.norm_bound", 5.0),
+    ],
+)
+def test_what_an_earlier_run_changed_is_still_a_difference(
+    key: str, value: str, name: str, expected: float, tmp_path: Path
+) -> None:
+    defaults = read_recorded_run(make_earlier_run(tmp_path / "defaults")).settings
+    changed = read_recorded_run(make_earlier_run(tmp_path / "changed", **{key: value})).settings
+    assert changed == {**defaults, name: expected}
+
+
+def test_a_run_of_an_earlier_version_may_have_the_papers_settings(tmp_path: Path) -> None:
+    paper_s = {
+        "dataset": '"organamnist"', "rounds": "300", "clients": "100", "participation": "0.05",
+        "epochs": "5", "batch_size": "128", "lr": "0.01", "device": '"auto"',
+    }  # fmt: skip
+    run = make_earlier_run(tmp_path / "paper", **paper_s)
+    assert paper.changed_settings(read_recorded_run(run)) == {}
+    other = make_earlier_run(tmp_path / "other", **paper_s, lr_decay="0.9")
+    assert paper.changed_settings(read_recorded_run(other)) == {"local.schedule.decay": 0.9}
 
 
 def test_rounds_are_plain_json(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class FedACG(Algorithm[FedACGState]):
     beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no ½, as in the authors' code
     weighted: bool = True  # average by sample count; the authors' code averages uniformly
 
-    takes_mean = False  # the server adds momentum
+    own_server_step = True  # momentum
 
     def init(self, w: Vector) -> FedACGState:
         return FedACGState(w, w.zeros())

@@ -41,7 +41,7 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
     # of the rows, the mean is uniform, gradients are clipped and the mean is deployed, not w.
     variant: Literal["reference", "official"] = "reference"
 
-    takes_mean = False  # the server subtracts h/α
+    own_server_step = True  # −h/α
 
     @property
     def default_clip(self) -> float | None:

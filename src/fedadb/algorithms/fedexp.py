@@ -27,7 +27,8 @@ class FedExP(Algorithm[FedExPState]):
     eps: Annotated[float, Ge(0)] = 1e-3  # ε, in the first round
     evaluate_mean: bool = True  # deploy the mean of the last two iterates, as the authors do
 
-    takes_mean = False  # the server extrapolates
+    own_server_step = True  # extrapolation
+    needs_single_replies = True  # their norms: equal ones would make it FedAvg
 
     def init(self, w: Vector) -> FedExPState:
         return FedExPState(w, w)

@@ -77,6 +77,7 @@ class Algorithm(Generic[S, B, C, U]):
     @dataclass(frozen=True)
     class ServerMomentum(fedadb.Algorithm[State]):
         beta: float = 0.9
+        own_server_step = True
 
         def init(self, w):
             return State(w, w.zeros())
@@ -91,9 +92,12 @@ class Algorithm(Generic[S, B, C, U]):
     broadcast_seconds_key: ClassVar[str | None] = None
     # The names that `measure` returns. A server records no other measurement of a real site.
     measures: ClassVar[tuple[str, ...]] = ()
-    # Whether `aggregate` only takes means of what clients send. A method whose server has a step of
-    # its own sets this to false, and is then not combined with a server optimiser.
-    takes_mean: ClassVar[bool] = True
+    # Whether `aggregate` has a server step of its own, beyond a mean of the clients' weights. Then
+    # it takes no server optimiser.
+    own_server_step: ClassVar[bool] = False
+    # Whether `aggregate` needs single replies, and not only means or sums over them. Then it takes
+    # no filter that replaces the replies by their robust mean.
+    needs_single_replies: ClassVar[bool] = False
 
     @property
     def default_clip(self) -> float | None:

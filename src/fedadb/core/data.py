@@ -129,13 +129,17 @@ class LocalPlan:
     weight_decay: Annotated[float, Ge(0)] = 1e-5
     optimizer: Optimizer = SGD()
     schedule: Schedule = Exponential()
-    warmup: Annotated[int, Ge(0)] = 0  # rounds in which the learning rate rises linearly to its own
+    warmup: Annotated[int, Ge(0)] = 0  # first rounds, in which the learning rate rises linearly
     # largest norm of a gradient; auto: what the algorithm's authors use; None: any
     clip: Annotated[float, Gt(0)] | Literal["auto"] | None = "auto"
 
     def lr_factor(self, t: int, total: int) -> float:
         """The learning rate of round t = 1, 2, …, total divided by `lr`."""
         factor = self.schedule.factor(t, total)
+        if not factor > 0:
+            raise BadInput(
+                f"local.schedule: its factor in round {t} is {factor}; it must be above 0"
+            )
         return factor if t >= self.warmup else factor * t / self.warmup
 
     def lr_at(self, t: int, total: int) -> float:

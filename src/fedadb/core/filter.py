@@ -27,8 +27,8 @@ class Filter:
     ```
     """
 
-    # Whether the filter's result is only right if the algorithm's `aggregate` takes a mean.
-    needs_mean: ClassVar[bool] = False
+    # Whether the server's end replaces all replies by one result, such as their median.
+    replaces_replies: ClassVar[bool] = False
 
     # client
 
@@ -90,7 +90,13 @@ def receive_through(
     def through(
         i: int, before: Iterable[Reply[Any] | MissingReply]
     ) -> Iterator[Reply[Any] | MissingReply]:
-        states[i] = yield from filters[i].incoming(before, states[i], u, round)
+        kept = yield from filters[i].incoming(before, states[i], u, round)
+        if type(kept) is not type(states[i]):
+            raise TypeError(
+                f"{type(filters[i]).__name__}.incoming must return its state: a "
+                f"{type(states[i]).__name__}, not a {type(kept).__name__}"
+            )
+        states[i] = kept
 
     for i in range(len(filters)):
         replies = through(i, replies)

@@ -176,6 +176,10 @@ def weight_of_steps(optimizer: Optimizer, steps: int) -> float:
     known.
     """
     if not isinstance(optimizer, SGD) or optimizer.nesterov:
-        raise BadInput("local.optimizer: this algorithm needs 'sgd' without nesterov")
+        given = f"{type(optimizer).__name__.lower()}{' with nesterov' * isinstance(optimizer, SGD)}"
+        raise BadInput(
+            f"local.optimizer = {given!r}: the algorithm divides updates by their number of steps, "
+            "which needs 'sgd' without nesterov"
+        )
     mu = optimizer.momentum
     return (steps - mu * (1 - mu**steps) / (1 - mu)) / (1 - mu)

@@ -44,8 +44,9 @@ class Replies(Generic[Item]):
     a round does not depend on the number of its clients.
     """
 
-    def __init__(self, stream: Iterable[Item], rows: Sequence[int]) -> None:
+    def __init__(self, stream: Iterable[Item], rows: Sequence[int], needed: int = 1) -> None:
         self.rows = rows  # n_k of each client that is expected to reply
+        self.needed = needed  # replies, after the filters
         self._stream: Iterator[Item] | None = iter(stream)
 
     def __iter__(self) -> Iterator[Item]:
@@ -80,8 +81,8 @@ class Sum(Generic[V]):
 class Mean(Generic[V]):
     """Σ p_k v_k over a round's replies, accumulated reply by reply.
 
-    p_k = n_k / Σ n, or 1 / (number of replies) if not weighted. The replies themselves say what to
-    expect of Σ n. If some are dropped on the way, the mean is corrected at the end.
+    p_k = n_k / Σ n, or 1 / (number of replies) if not weighted. The sum is known before the first
+    reply is read. If replies are dropped afterwards, the mean is corrected at the end.
     """
 
     def __init__(self, replies: Iterable[Reply[Any]], weighted: bool = True) -> None:

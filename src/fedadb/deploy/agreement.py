@@ -5,6 +5,7 @@ application names this package and the shared settings, so it is byte-identical 
 made, and so is its hash.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,8 @@ import tomli_w
 from fedadb import datasets
 from fedadb.core.data import DataSpec, Examples
 from fedadb.core.errors import BadInput
-from fedadb.core.transform import Transform
-from fedadb.deploy.messages import VERSION, shown
+from fedadb.core.transform import Bounded, Transform
+from fedadb.deploy.messages import MAX_VALUES, VERSION, shown
 from fedadb.deploy.refusals import OTHER_EXPERIMENT, OTHER_VERSION, Refusal
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import role
@@ -41,9 +42,10 @@ def shared_settings(e: Experiment) -> dict[str, Any]:
 def shared_experiment(e: Experiment) -> Experiment:
     """The experiment with its shared settings; all others have their defaults."""
     table: dict[str, Any] = {}
-    for key, value in shared_settings(e).items():
-        table = merge(table, nested(key, value))
-    return Experiment.read(table)
+    for key, value in flatten(e.table()).items():
+        if role(key).shared and not key.startswith("filter"):
+            table = merge(table, nested(key, value))
+    return Experiment.read({**table, "filter": e.table()["filter"]})
 
 
 def require_same_settings(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
@@ -93,6 +95,12 @@ def federation_data(
     given = e.deployment
     if not given.classes and not given.shape:
         splits = datasets.load(e.dataset, progress)
+        values = math.prod(splits.spec.shape)
+        if isinstance(splits.transform, Bounded) and values > MAX_VALUES:
+            raise BadInput(
+                f"the inputs have {values} values each; a federation of sites takes vectors of at "
+                f"most {MAX_VALUES}"
+            )
         return splits.spec, splits.test
     if not (given.classes and len(given.shape) == 3):
         raise BadInput(

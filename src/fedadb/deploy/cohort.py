@@ -17,7 +17,7 @@ from fedadb.core.vector import Vector
 from fedadb.deploy.delivery import TRAIN, DeliveryState, NoReply, send_and_wait
 from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_in
 from fedadb.deploy.participants import Participants
-from fedadb.deploy.replies import CheckedReply, Spread, check_reply
+from fedadb.deploy.reply_checks import CheckedReply, Spread, check_reply
 from fedadb.engine.local import Learner
 from fedadb.experiment.settings import Deployment
 
@@ -37,8 +37,10 @@ class SiteCohort:
     deployment: Deployment
     last_used: Mapping[int, int]  # the last round in which each client's reply was used
     on_status: Callable[[str], None] = lambda status: None  # called with the state of the round
-    # the distance and the rows of the last replies that were used
-    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    # the norms and the rows of the last valid replies
+    _recent: deque[tuple[Mapping[str, float], int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT)
+    )
 
     def __call__(
         self, sent: Any, clients: Sequence[int], round: Round
@@ -58,10 +60,10 @@ class SiteCohort:
                     valid[k] = result
             missing |= self._drop_far(valid, sent.w)
             if len(valid) >= needed:
-                self._recent.extend(self._distances(valid))
+                self._recent.extend((one.norms, self.sites.counted[k]) for k, one in valid.items())
                 rows = [self.sites.counted[k] for k in valid]
                 answers = [missing.get(k) or self._counted(k, valid[k].reply) for k in clients]
-                return Replies(answers, rows)
+                return Replies(answers, rows, needed)
         names = self.sites.names
         reasons = "; ".join(f"{names[k]}: {lost.reason}" for k, lost in missing.items())
         raise Fault(
@@ -115,37 +117,50 @@ class SiteCohort:
             return MissingReply(f"its reply cannot be read: {type(error).__name__}")
 
     def _drop_far(self, valid: dict[int, CheckedReply], w: Vector) -> dict[int, MissingReply]:
-        """Remove the replies whose weights are much farther from the received ones than usual.
+        """Remove the replies of which a part is much longer than usual.
 
-        Usual is the median of the round's replies. Fewer than three have none that tells which of
-        them is wrong. Then the median of recent replies takes its place, and before there are
-        three of those, the norm of the weights themselves. The bound is squared in that case,
-        because rounds differ more than the sites of one round.
+        The weights' part is their distance from the received ones. Usual is the median of the
+        round's replies. Fewer than three have none that tells which of them is wrong. Then the
+        median of recent replies takes its place, and before there are three of those, the norm of
+        the weights themselves. The bound is squared in that case, because rounds differ more than
+        the sites of one round.
         """
-        bound = self.deployment.median_bound
-        if bound is None:
+        if self.deployment.median_bound is None:
             return {}
+        dropped = {}
+        for part in next(iter(valid.values())).norms if valid else ():
+            for k, reason in self._far(part, valid, w).items():
+                del valid[k]
+                dropped[k] = MissingReply(reason)
+        return dropped
+
+    def _far(self, part: str, valid: Mapping[int, CheckedReply], w: Vector) -> dict[int, str]:
+        """The clients whose part of that name is too long, and why."""
+        bound = self.deployment.median_bound
+        assert bound is not None, "the caller checks it"
         if len(valid) >= 3:
-            spread, what = Spread.of(self._distances(valid)), "the median of the round"
+            spread, what = Spread.of(self._norms(part, valid)), "the median of the round"
         else:
             bound = bound**2
             spread, what = Spread(float(w.norm()), max(self.sites.counted)), "the weights' norm"
             if len(self._recent) >= 3:
-                spread, what = Spread.of(self._recent), "the median of recent replies"
-        dropped = {}
-        for k, (_, distance) in list(valid.items()):
-            largest = spread.bound(self.sites.counted[k], bound)
-            if distance > largest > 0:
-                del valid[k]
-                reason = (
-                    f"its weights are {distance:.4g} away from the received ones; by {what} and "
-                    f"deployment.median_bound, {largest:.4g} is the most"
-                )
-                dropped[k] = MissingReply(reason)
-        return dropped
+                recent = [(norms[part], rows) for norms, rows in self._recent]
+                spread, what = Spread.of(recent), "the median of recent replies"
+        largest = {k: spread.bound(self.sites.counted[k], bound) for k in valid}
+        subject = (
+            "its weights are {} away from the received ones"
+            if part == "w"
+            else (f"the norm of its {part} is {{}}")
+        )
+        return {
+            k: f"{subject.format(f'{checked.norms[part]:.4g}')}; by {what} and "
+            f"deployment.median_bound, {largest[k]:.4g} is the most"
+            for k, checked in valid.items()
+            if checked.norms[part] > largest[k] > 0
+        }
 
-    def _distances(self, replies: Mapping[int, CheckedReply]) -> list[tuple[float, int]]:
-        return [(checked.distance, self.sites.counted[k]) for k, checked in replies.items()]
+    def _norms(self, part: str, replies: Mapping[int, CheckedReply]) -> list[tuple[float, int]]:
+        return [(one.norms[part], self.sites.counted[k]) for k, one in replies.items()]
 
     def _counted(self, k: int, reply: Reply[Any]) -> Reply[Any]:
         """The reply with the number of rows by which the site counts."""

@@ -13,7 +13,7 @@ from fedadb.core.vector import Vector, Weights
 from fedadb.deploy.delivery import EVALUATE, NoReply, send_and_wait
 from fedadb.deploy.messages import make_content, shown, table_in, tensor_record
 from fedadb.deploy.participants import Participants
-from fedadb.deploy.replies import SiteCounts, check_counts
+from fedadb.deploy.reply_checks import SiteCounts, check_counts
 from fedadb.engine.evaluate import Scores, TestSet, share
 from fedadb.experiment.settings import Deployment
 

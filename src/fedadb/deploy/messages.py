@@ -18,7 +18,8 @@ from fedadb.core.errors import Fault
 
 VERSION = version("fedadb")
 TENSORS, TABLE, BYTES = "tensors", "table", "safetensors"  # the records' keys
-MAX_TABLE = 1 << 20  # characters of a table's JSON; the largest one is a list of class names
+MAX_TABLE = 1 << 20  # characters of a table's JSON
+MAX_VALUES = 20_000  # of an input that is not an image: a request has their bounds in its table
 MAX_TEXT = 400  # characters of a text from the other side that are shown or recorded
 
 

@@ -17,7 +17,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
 from fedadb.deploy.messages import Request, make_content, shown, table_in
-from fedadb.deploy.replies import MAX_ROWS, cap_rows
+from fedadb.deploy.reply_checks import MAX_ROWS, cap_rows
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import read_sites, spec_to_table
 from fedadb.storage.files import write_atomically

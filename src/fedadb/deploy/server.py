@@ -208,8 +208,8 @@ def upload_limit(experiment: Experiment, progress: Progress = no_progress) -> in
     spec, _ = federation_data(experiment, progress)
     f, algorithm = build_model(experiment, spec), experiment.algorithm
     sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(experiment.seed))
-    before = Round(0, experiment.rounds, experiment.federation.clients, examples=0)
-    reply = make_learner(experiment, f).example_reply(sent, before)
+    first = Round(1, experiment.rounds, experiment.federation.clients, examples=0)
+    reply = make_learner(experiment, f).example_reply(sent, first)
     return 2 * size(reply) + (1 << 20)
 
 

@@ -23,7 +23,7 @@ from fedadb.core.transform import Bounded, Transform
 from fedadb.datasets.arrays import is_image_shape
 from fedadb.deploy.agreement import require_same_settings, require_same_version, shared_settings
 from fedadb.deploy.delivery import EVALUATE, QUERY, TRAIN
-from fedadb.deploy.messages import Request, request_in, shown, table_in
+from fedadb.deploy.messages import MAX_VALUES, Request, request_in, shown, table_in
 from fedadb.deploy.refusals import BAD_REQUEST, NOT_ALLOWED, Refusal
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
@@ -35,7 +35,6 @@ MAX_TIMES = 100
 MAX_CLIENTS = 1_000_000
 MAX_CLASSES = 100_000
 MAX_SIDE = 1024  # pixels of an image
-MAX_VALUES = 1_000_000  # of an input that is not an image
 MAX_DIMENSIONS = 8
 ASKED = "asked.json"  # file in the run's memory: what the server has asked for
 RUN = re.compile(r"[0-9a-f]{8,64}")

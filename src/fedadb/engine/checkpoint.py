@@ -28,8 +28,8 @@ from fedadb.storage.run_directory import (
 )
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
-Optimizer = TypeVar("Optimizer", default=tuple[()])
-Filters = TypeVar("Filters", default=tuple[()])
+OptimizerState = TypeVar("OptimizerState", default=tuple[()])
+FilterStates = TypeVar("FilterStates", default=tuple[()])
 ROUND = TypeAdapter(Round)
 VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 
@@ -56,6 +56,8 @@ def load_checkpoint(
     tensors, round, versions, stored_data = _read(path)
     if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
+    if not any(name.startswith("server/") for name in tensors):  # of an earlier version
+        tensors = {f"server/{name}": tensor for name, tensor in tensors.items()}
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
     try:
         state = unpack(kind_of(_state(before)), on_device, w.layout)
@@ -64,16 +66,16 @@ def load_checkpoint(
     return Snapshot(round, *state), versions
 
 
-class _State(NamedTuple, Generic[S, Optimizer, Filters]):
+class _State(NamedTuple, Generic[S, OptimizerState, FilterStates]):
     """The part of a Snapshot that a checkpoint holds, in the order of its fields."""
 
     server: S
-    optimizer: Optimizer
-    filters: Filters
+    optimizer_state: OptimizerState
+    filter_states: FilterStates
 
 
 def _state(snapshot: Snapshot[S]) -> _State[S, Any, Any]:
-    return _State(snapshot.server, snapshot.optimizer, snapshot.filters)
+    return _State(snapshot.server, snapshot.optimizer_state, snapshot.filter_states)
 
 
 def keep_earlier_checkpoint(directory: Path, t: int) -> None:

@@ -31,7 +31,8 @@ class OneByOne(Generic[S, B, C, U]):
         learner: Trains one client.
         shards: The data of client 0, 1, …
         rng: The federation's random stream.
-        memories: The memory of each client that has taken part.
+        memories: The memory of each client that has taken part. A client whose reply a filter drops
+            keeps its new memory here; a run returns it to the one before.
 
     ```python
     cohort = fedadb.OneByOne(learner, shards, fedadb.Stream(seed=0))

@@ -12,11 +12,11 @@ from typing import Any, Generic, NamedTuple
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.filter import receive_through
-from fedadb.core.packing import shapes, size
+from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector
+from fedadb.core.vector import HasWeights
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.local import Learner
 from fedadb.engine.process import one_thread
@@ -36,8 +36,8 @@ class Snapshot(NamedTuple, Generic[S]):
 
     round: Round
     server: S
-    optimizer: Any = ()  # the server optimiser's state
-    filters: tuple[Any, ...] = ()  # what the server keeps for each filter
+    optimizer_state: Any = ()  # of the server's optimiser
+    filter_states: tuple[Any, ...] = ()  # what the server keeps for each filter
     sent: Any = None  # the round's broadcast
     clients: Sequence[int] = ()  # those whose replies were used
     replies: Sequence[ReplyNote] = ()  # of these clients
@@ -96,7 +96,7 @@ def federate(
     ```
     """
     algorithm, f, plan = learner.algorithm, learner.f, learner.plan
-    s, optimizer_state, states = start.server, start.optimizer, list(start.filters)
+    s, optimizer_state, states = start.server, start.optimizer_state, list(start.filter_states)
     name = type(algorithm).__name__
     upload_shapes: Mapping[str, tuple[int, ...]] = {}
     with one_thread():
@@ -110,7 +110,7 @@ def federate(
             broadcast_seconds = time.perf_counter() - began
             chosen = choose(t)
             answers = cohort(sent, chosen, round)
-            arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes)
+            arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes, answers.needed)
             noted = arrivals.note(answers)
             filtered = receive_through(learner.filters, noted, states, sent.w, round)
             usable = arrivals.select(filtered)
@@ -123,7 +123,7 @@ def federate(
             else:
                 w, optimizer_state = optimizer.step(s.w, proposal.w, optimizer_state, round)
                 s = proposal._replace(w=w)  # type: ignore[attr-defined]
-            _require_finite(s.w, f"{name}: the server diverged in round {t}")
+            _require_finite(s, f"{name}: the server diverged in round {t}")
             yield Snapshot(
                 round,
                 s,
@@ -146,6 +146,7 @@ class _Arrivals:
     clients: Sequence[int]
     inspect: Callable[[Reply[Any]], Any]
     shapes: Mapping[str, tuple[int, ...]]  # of an upload's tensors; empty before the first one
+    needed: int  # the replies that a round needs
     notes: dict[int, ReplyNote] = field(default_factory=dict)
     used: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
@@ -163,16 +164,23 @@ class _Arrivals:
 
     def select(self, answers: Iterable[Reply[Any] | MissingReply]) -> Iterator[Reply[Any]]:
         """The replies that the server uses."""
-        for k, answer in zip(self.clients, answers, strict=True):
+        answers = iter(answers)
+        for k in self.clients:
+            if (answer := next(answers, None)) is None:
+                raise TypeError("a filter's `incoming` must yield a reply for each reply")
             if isinstance(answer, MissingReply):
                 self.lost[k] = answer.reason
                 continue
-            _require_finite(answer.w, f"{self.name}: client {k} diverged in round {self.round.t}")
+            diverged = f"{self.name}: client {k} diverged in round {self.round.t}"
+            _require_finite(answer.upload, diverged)
             self.used.append(k)
             yield answer
-        if not self.used:
+        if len(self.used) < self.needed:
             reasons = "; ".join(f"client {k}: {reason}" for k, reason in self.lost.items())
-            raise Fault(f"{self.name}: round {self.round.t} has no usable reply ({reasons})")
+            raise Fault(
+                f"{self.name}: round {self.round.t} has {len(self.used)} usable replies, but "
+                f"{self.needed} are needed ({reasons})"
+            )
 
     def _require_same_shapes(self, k: int, reply: Reply[Any]) -> None:
         found = shapes(reply.upload)
@@ -186,9 +194,16 @@ class _Arrivals:
                 )
 
 
-def _require_finite(w: Vector, otherwise: str) -> None:
-    if not w.flat.isfinite().all():
+def _require_finite(tree: HasWeights, otherwise: str) -> None:
+    """Raise a Fault if a number of the server's state or of an upload is not finite."""
+    if tree.w.flat.isfinite().all():
+        rest = {path: t for path, t in pack(tree).items() if not path.startswith("w/")}
+        wrong = [path.partition("/")[0] for path, t in rest.items() if not t.isfinite().all()]
+        what = wrong[0] if wrong else None
+    else:
+        what = "weights"
+    if what:
         raise Fault(
-            f"{otherwise}: its weights are no longer finite; a lower local.lr or milder settings "
+            f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder settings "
             "of the algorithm may help"
         )

@@ -35,9 +35,9 @@ class Training(Generic[B, C]):
 
     data: Shard
     ctx: Context[B, C]
-    filters: Any  # what the client keeps for each filter
+    filter_memories: Any  # what the client keeps for each filter
     w: Vector
-    optimizer: Any  # the local optimiser's state
+    optimizer_state: Any
     batches: Iterator[Any]
     batch: Any  # the next one; None at the end
     measured: Mapping[str, Tensor]
@@ -90,8 +90,8 @@ class Learner(Generic[S, B, C, U]):
         first = next(batches)
         with torch.no_grad():
             measured = self.algorithm.measure(self.f, first, ctx)
-        optimizer = self.plan.optimizer.start(w)
-        return Training(data, ctx, memory.filters, w, optimizer, batches, first, measured)
+        state = self.plan.optimizer.start(w)
+        return Training(data, ctx, memory.filters, w, state, batches, first, measured)
 
     def step(self, training: Training[B, C], g: Vector) -> None:
         """One step of the local optimiser along the gradient g, which it may modify."""
@@ -100,7 +100,7 @@ class Learner(Generic[S, B, C, U]):
             g = clip(g, self.clip)
         if (decay := self.algorithm.decay(ctx)) is not None:
             g = g + decay * w
-        self.plan.optimizer.step(w, g, training.optimizer, ctx.lr, self.plan.weight_decay)
+        self.plan.optimizer.step(w, g, training.optimizer_state, ctx.lr, self.plan.weight_decay)
 
     def end(self, training: Training[B, C]) -> tuple[Reply[U], ClientMemory[C, Any]]:
         """The client's reply and its new memory, after its last step."""
@@ -110,7 +110,7 @@ class Learner(Generic[S, B, C, U]):
         reply, filters = send_through(
             self.filters,
             Reply(upload, torch.tensor(len(data)), training.measured),
-            training.filters,
+            training.filter_memories,
             ctx.sent.w,
             ctx.round,
         )
@@ -129,7 +129,7 @@ class Learner(Generic[S, B, C, U]):
     def example_reply(self, sent: B, round: Round) -> Reply[U]:
         """A reply with the types and shapes of all replies.
 
-        It is that of a client with one row of zeros for each class that has not trained.
+        It is that of an untrained client with one row of zeros per class.
         """
         device = sent.w.flat.device
         x = torch.zeros(self.f.classes, *self.f.domain.shape, device=device)

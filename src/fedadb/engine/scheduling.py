@@ -4,8 +4,8 @@ Clients with the most rows start first, and whichever worker is free takes the n
 memories depend on neither, so results are bit-identical to training one by one.
 
 Replies are passed on in the order of the clients, so one that is early waits for those before it.
-So that the memory of a round does not grow with the number of its clients, a client starts only if
-at most `window` clients before it, itself included, have not been passed on.
+So that the memory of a round does not grow with the number of its clients, a client starts only
+while fewer than `window` clients before it wait to be passed on.
 """
 
 import itertools

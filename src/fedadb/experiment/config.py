@@ -104,18 +104,17 @@ class Experiment(Settings):
     def _check_together(self) -> "Experiment":
         """Refuse settings that are right by themselves, but not together."""
         self.algorithm.check_plan(self.local)
-        if not self.algorithm.takes_mean:
-            name = type(self.algorithm).__name__
-            if self.server.optimizer is not None:
+        name = type(self.algorithm).__name__
+        if self.algorithm.own_server_step and self.server.optimizer is not None:
+            raise BadInput(
+                f"server.optimizer: {name} has a server step of its own, so it takes none"
+            )
+        for one in self.filter:
+            if one.replaces_replies and self.algorithm.needs_single_replies:
                 raise BadInput(
-                    f"server.optimizer: {name} has a server step of its own, so it takes none"
+                    f"filter: {type(one).__name__} replaces the replies by one result, but {name} "
+                    "needs single replies"
                 )
-            for one in self.filter:
-                if one.needs_mean:
-                    raise BadInput(
-                        f"filter: {type(one).__name__} replaces a mean, but {name} takes more "
-                        "than a mean of the replies"
-                    )
         return self
 
     @staticmethod

@@ -201,10 +201,13 @@ class Settings(BaseModel):
     @field_validator("deployment", mode="before")
     @classmethod
     def _deployment(cls, given: Any) -> Deployment:
-        if isinstance(given, dict) and "norm_bound" in given:
+        if isinstance(given, dict) and "norm_bound" in given:  # a setting of earlier versions
+            given = dict(given)
+            if (norm := given.pop("norm_bound")) == "none":
+                return validation.to_dataclass(Deployment, given, "deployment")
             raise BadInput(
                 "deployment.norm_bound is now a filter: [[filter]] with name = 'norm_bound' and "
-                f"norm = {given['norm_bound']}"
+                f"norm = {norm}"
             )
         return validation.to_dataclass(Deployment, given, "deployment")
 

@@ -18,6 +18,20 @@ RENAMED = {
 }
 # The algorithms that had a setting `clip` of their own, and its default, which is now "auto".
 CLIPPING = {"feddyn": "none", "fedgela": 20.0, "fedacg": "none"}
+# Settings that earlier versions wrote, with the value that changed nothing.
+RETIRED = {"deployment.norm_bound": "none"}
+# Settings that earlier versions did not write, with the value that describes their runs.
+ADDED = {
+    "validation": 0.0,
+    "local": {
+        "optimizer": {"name": "sgd", "nesterov": False},
+        "schedule": {"name": "exponential"},
+        "warmup": 0,
+        "clip": "auto",
+    },
+    "server": {"optimizer": {"name": "none"}},
+    "filter": [],
+}
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
@@ -93,7 +107,10 @@ def assign(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with today's names; BadInput if it has a setting under both names."""
+    """The table with today's names only; BadInput if it has a setting under both names."""
+    for old, value in RETIRED.items():
+        if _find(table, old) == value:
+            table = _without(table, old)
     for old in _earlier_names(table):
         new, value = RENAMED[old], _find(table, old)
         holder = _find(table, new.rpartition(".")[0])
@@ -104,6 +121,11 @@ def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
             value = "auto"
         table = merge(_without(table, old), nested(new, value))
     return dict(table)
+
+
+def up_to_date(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's table, which any version may have written, as this version writes it."""
+    return merge(ADDED, renamed(table))
 
 
 def _earlier_names(table: Mapping[str, Any]) -> list[str]:

@@ -31,4 +31,9 @@ class Clip(Filter):
         length = update_norm(reply, u)
         if length <= self.norm or not math.isfinite(length):  # the server reports a divergence
             return reply, memory
-        return reply.with_weights(u + self.norm / length * (reply.w - u)), memory
+        update, scale = reply.w - u, self.norm / length
+        clipped = reply.with_weights(u + scale * update)
+        while (length := update_norm(clipped, u)) > self.norm:  # u + … was rounded up
+            scale *= self.norm / length * (1 - 1e-7)
+            clipped = reply.with_weights(u + scale * update)
+        return clipped, memory

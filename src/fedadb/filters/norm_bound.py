@@ -1,5 +1,6 @@
 """A bound at the server: it does not use an update that is longer than a given norm."""
 
+import math
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -33,9 +34,11 @@ class NormBound(Filter):
             length = update_norm(reply, u)
             if length <= self.norm:
                 yield reply
-            else:
+            elif math.isfinite(length):
                 yield MissingReply(
-                    f"its weights are {length:.4g} away from the received ones; norm_bound is "
+                    f"its weights are {length:.7g} away from the received ones; norm_bound is "
                     f"{self.norm:g}"
                 )
+            else:
+                yield MissingReply("its weights are not finite")
         return state

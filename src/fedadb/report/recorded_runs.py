@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.settings import affecting, own_parts
-from fedadb.experiment.toml_tables import flatten, renamed
+from fedadb.experiment.toml_tables import flatten, up_to_date
 from fedadb.storage.files import read_json
 from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
 from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, ROUNDS
@@ -143,7 +143,7 @@ def read_recorded_run(directory: Path) -> RecordedRun:
     """Read one run; files that are damaged or of another version raise Fault."""
     path = directory / EXPERIMENT
     try:
-        experiment = renamed(tomllib.loads(path.read_text(encoding="utf-8")))
+        experiment = up_to_date(tomllib.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
         raise Fault(f"{path} is damaged: {error}") from error
     settings = flatten(experiment)

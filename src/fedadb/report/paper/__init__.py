@@ -38,10 +38,12 @@ def settings_for(dataset: str, algorithm: str) -> dict[str, Any]:
     return flatten(
         {
             **{key: paper[key][dataset] for key in ("rounds", "model") if dataset in paper[key]},
+            "validation": paper["validation"],
             "federation": {**paper["federation"], "partition": partition},
             "local": paper["local"],
             "server": paper["server"],
             "algorithm": {"name": algorithm, **general},
+            "filter": paper["filter"],
             "engine": paper["engine"],
         }
     ) | settings_on(dataset, algorithm)
@@ -63,7 +65,6 @@ def changed_settings(run: RecordedRun) -> dict[str, Any] | None:
     if not known or scenario(run.settings) is None:
         return None
     expected = settings_for(dataset, run.algorithm)
-    # A setting that the run lacks did not exist when it was recorded.
     fixed = {key: value for key, value in run.settings.items() if role(key).fixed_by_paper}
     return {key: value for key, value in fixed.items() if value != expected.get(key)}
 

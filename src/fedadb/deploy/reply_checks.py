@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedadb.core.errors import Fault
+from fedadb.core.filter import update_norm
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
@@ -24,10 +25,10 @@ MAX_MEASUREMENT = 1e38  # the mean of several stays finite
 
 
 class CheckedReply(NamedTuple):
-    """A valid reply, and how far the site's weights are from those that it received."""
+    """A valid reply, and the norms of its parts."""
 
     reply: Reply[Any]
-    distance: float  # ‖w_k − w‖
+    norms: Mapping[str, float]  # of w_k − w, under the name "w", and of each other part
 
 
 def check_reply(
@@ -63,15 +64,19 @@ def check_reply(
     reply: Reply[Any] = unpack(kind_of(example), on_device, w.layout)
     if int(reply.examples) != rows:
         raise Fault(f"it claims {int(reply.examples)} rows, but has {rows}")
-    distance = float((reply.w - w).norm())
-    if not math.isfinite(distance):
-        raise Fault("its weights are too far away from the received ones to compute the distance")
+    others = {name: part for name, part in reply.upload._asdict().items() if name != "w"}
+    norms = {"w": update_norm(reply, w)} | {name: norm(part) for name, part in others.items()}
     measured = {
         name: value if abs(float(value)) <= MAX_MEASUREMENT else torch.tensor(math.nan)
         for name, value in sorted(reply.measured.items())
         if name in measures
     }
-    return CheckedReply(reply._replace(measured=measured), distance)
+    return CheckedReply(reply._replace(measured=measured), norms)
+
+
+def norm(tree: Any) -> float:
+    """The Euclidean norm of all numbers of a tree."""
+    return math.hypot(*(float(t.double().norm()) for t in pack(tree, "part").values()))
 
 
 def cap_rows(rows: Sequence[int], max_share: float) -> list[int]:
@@ -93,23 +98,23 @@ def cap_rows(rows: Sequence[int], max_share: float) -> list[int]:
 
 
 class Spread(NamedTuple):
-    """The median distance of replies, and the median of their rows."""
+    """The median norm of a part of replies, and the median of their rows."""
 
-    distance: float
+    norm: float
     rows: float
 
     @classmethod
     def of(cls, replies: Collection[tuple[float, int]]) -> "Spread":
         """The lower medians: of an even number, the larger half may be wrong."""
-        distances, rows = zip(*replies, strict=True)
-        return cls(statistics.median_low(distances), statistics.median_low(rows))
+        norms, rows = zip(*replies, strict=True)
+        return cls(statistics.median_low(norms), statistics.median_low(rows))
 
     def bound(self, rows: int, median_bound: float) -> float:
-        """The largest plausible distance of a site with so many rows.
+        """The largest plausible norm of a site with so many rows.
 
         A site with more rows takes more steps per round, and so goes farther.
         """
-        return median_bound * self.distance * max(1.0, rows / self.rows)
+        return median_bound * self.norm * max(1.0, rows / self.rows)
 
 
 class SiteCounts(NamedTuple):
