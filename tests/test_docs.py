@@ -106,8 +106,9 @@ def example_names() -> dict[str, Any]:
     sent, round = fedadb.Weights(f.weights()), fedadb.Round(1, 2, 4, 80)
     return {
         "fedadb": fedadb, "torch": torch, "nn": nn, "F": F, "NamedTuple": NamedTuple,
-        "dataclass": dataclasses.dataclass, "rng": rng, "f": f, "x": x, "shard": shards[0], "shards": shards, "learner": learner,
-        "cohort": cohort, "sent": sent, "round": round, "replies": cohort(sent, [0, 3], round),
+        "dataclass": dataclasses.dataclass, "rng": rng, "f": f, "x": x, "shard": shards[0],
+        "shards": shards, "learner": learner, "cohort": cohort, "sent": sent, "round": round,
+        "replies": cohort(sent, [0, 3], round),
     }  # fmt: skip
 
 

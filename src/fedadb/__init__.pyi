@@ -34,6 +34,7 @@ from fedadb.core.optimizers import Adam as Adam
 from fedadb.core.optimizers import AdamW as AdamW
 from fedadb.core.optimizers import Optimizer as Optimizer
 from fedadb.core.replies import Mean as Mean
+from fedadb.core.replies import MissingReply as MissingReply
 from fedadb.core.replies import Reply as Reply
 from fedadb.core.replies import Sum as Sum
 from fedadb.core.replies import average as average

@@ -217,7 +217,7 @@ def test_the_weight_of_steps_is_what_the_optimiser_does() -> None:
 
 @pytest.mark.parametrize("optimizer", [Adam(), AdamW(), SGD(0.9, nesterov=True)])
 def test_other_optimisers_are_refused_before_training(optimizer: Optimizer) -> None:
-    expected = r"^local\.optimizer: this algorithm needs 'sgd' without nesterov$"
+    expected = r"^local\.optimizer = .*, which needs 'sgd' without nesterov$"
     with pytest.raises(BadInput, match=expected):
         Learner(SCAFFOLD(), toy_model(), LocalPlan(optimizer=optimizer))
 

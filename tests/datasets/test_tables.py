@@ -141,6 +141,8 @@ TEST_ROW = int(stratified_split(torch.arange(40) % 2, 2)[1].min()) + 2
         (changed(9, ",red,170,well"), "row 9, column 'age': is empty"),
         (changed(9, "30, ,170,well"), "row 9, column 'colour': is empty"),
         (changed(9, "30,red,170,"), "row 9, column 'label': is empty"),
+        (changed(9, "30,NaN,170,well"), "row 9, column 'colour': NaN is a missing value"),
+        (changed(9, "30,red,170,nan"), "row 9, column 'label': nan is a missing value"),
         (
             changed(8, "old,red,170,sick"),
             "row 8, column 'age': 'old' is not a number, but the column starts with one; a column "
@@ -198,7 +200,9 @@ def test_labels_that_are_not_classes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="too few rows per class"):
         load(tmp_path, lines, header="x,label")
     with pytest.raises(BadInput, match="row 4, column 'label': is not a finite number"):
-        load(tmp_path, ["1,0", "2,1", "3,nan"], header="x,label")
+        load(tmp_path, ["1,0", "2,1", "3,inf"], header="x,label")
+    with pytest.raises(BadInput, match="row 4, column 'label': -nan is a missing value"):
+        load(tmp_path, ["1,0", "2,1", "3,-nan"], header="x,label")
     with pytest.raises(BadInput, match="has 1 class; it needs at least 2"):
         load(tmp_path, ["1,0", "2,0"], header="x,label")
 

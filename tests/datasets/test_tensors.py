@@ -160,6 +160,10 @@ WRONG: dict[str, tuple[Callable[[], Data], str]] = {
         lambda: Data(rows(), Y, classes=["a", "b", "a"]),
         "two classes with the name 'a'",
     ),
+    "a text as names": (
+        lambda: Data(rows(), Y, classes="abc"),
+        "classes = 'abc': must be a list of names",
+    ),
     "too few": (lambda: Data(rows(4), [0, 1, 0, 1]), "too few rows per class to set some aside"),
     "name": (lambda: Data(rows(), Y, name="../x"), "name = '../x': use letters, digits"),
 }

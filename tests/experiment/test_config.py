@@ -126,7 +126,7 @@ def test_python_takes_the_objects_themselves() -> None:
             "dataset = 'cifar11': is not known; did you mean cifar10 or cifar100?",
         ),
         ({"dataset": "npz:"}, "npz:PATH or folder:PATH"),
-        ({"dataset": 5}, "dataset = 5: must be text"),
+        ({"dataset": 5}, "dataset: int is the wrong type; give a name"),
         ({"model": 5}, "model = 5: must be a name, or a table with a name"),
         ({"algorithm": {"name": [1]}}, "algorithm = [1]: is not known"),
         ({"federation": {"scenario": [1]}}, "federation.scenario = [1]: is not known"),

@@ -191,7 +191,7 @@ def test_analyses_of_vectors_work_or_say_why_not(tmp_path: Path) -> None:
 
 
 def test_data_of_the_wrong_kind_are_named() -> None:
-    with pytest.raises(BadInput, match=r"must be text, or in Python fedadb\.Data"):
+    with pytest.raises(BadInput, match=r"give a name, or in Python fedadb\.Data"):
         Experiment(dataset=torch.zeros(3, 3))
     with pytest.raises(BadInput, match="your own data are csv:PATH, npz:PATH or folder:PATH"):
         Experiment(dataset="parquet:x")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedadb
@@ -64,6 +65,30 @@ class Square(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, :, None] * x[:, None, :]
+
+
+class Activated(nn.Module):
+    """What it computes depends on more than its weights and its text."""
+
+    def __init__(self, activation: Any = "relu", scale: Tensor | None = None) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        nn.init.constant_(self.layer.weight, 0.5)
+        nn.init.constant_(self.layer.bias, 0.5)
+        self.activation = activation
+        self.register_buffer("scale", scale, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).relu()  # type: ignore[no-any-return]
+
+
+class Random(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.layer(x))
 
 
 @dataclass(frozen=True)
@@ -264,6 +289,7 @@ def test_the_source_of_torch_is_not_the_users() -> None:
         ("no_such_module:Net", "cannot be imported"),
         (3, "model = 3: must be a name, or a table with a name"),
         (Square(), "has shape (2, 6, 6) for a batch of 2; it must be one row per input"),
+        (Random(), "the body's output is random: two passes over equal inputs differ"),
         (nn.Linear(7, 4), "does not take inputs of shape (6,): mat1 and mat2"),
         (nn.Sequential(nn.Linear(6, 4), nn.Dropout()), "is dropout, whose output is random"),
         (nn.BatchNorm1d(6), "keeps running statistics"),
@@ -276,6 +302,33 @@ def test_wrong_models_are_refused_in_one_sentence(model: Any, message: str, tmp_
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_modules_that_compute_different_things_are_different_models() -> None:
+    different = [
+        Activated("relu"),
+        Activated("tanh"),
+        Activated(("tanh", 2)),
+        Activated(F.relu),
+        Activated(torch.tanh),
+        Activated(scale=torch.ones(1)),
+        Activated(scale=torch.zeros(1)),
+    ]
+    names = [experiment(module).table()["model"]["name"] for module in different]
+    assert len(set(names)) == len(different)
+    assert experiment(Activated("relu")).table()["model"]["name"] == names[0]
+
+
+def test_floats_without_channels_are_no_images_for_a_model_of_images() -> None:
+    x = RNG.random((180, 28, 28))
+    with pytest.raises(BadInput, match=r"have the shape 28×28; grey images .* x\[:, None\]; model"):
+        build_experiment_model(fedadb.Data(x, Y))
+    build_experiment_model(fedadb.Data(x[:, None], Y))
+
+
+def build_experiment_model(data: fedadb.Data) -> None:
+    e = experiment("lenet", dataset=data)
+    build_model(e, build_data(e).spec)
 
 
 def test_a_class_in_a_script_goes_by_the_name_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,9 +353,9 @@ def test_a_filter_that_forgets_its_duties_is_named() -> None:
             yield from list(replies)[1:]
             return state
 
-    with pytest.raises(TypeError, match=r"Forgets\.incoming must return its state: a tuple, not a"):
+    with pytest.raises(BadInput, match=r"Forgets\.incoming must return its state: a tuple, not a"):
         play(FedAvg(), (Forgets(),))
-    with pytest.raises(TypeError, match="must yield a reply for each reply"):
+    with pytest.raises(BadInput, match="must yield a reply for each reply"):
         play(FedAvg(), (Swallows(),))
 
 

@@ -20,7 +20,7 @@ from fedadb.experiment.config import Experiment
 from fedadb.experiment.observation import Observer
 from fedadb.experiment.run import start_run
 from fedadb.observers import TRACKERS, make_trackers
-from fedadb.observers.content import scalars
+from fedadb.observers.tracked_run import scalars
 from fedadb.storage.records import read_records
 from fedadb.storage.run_directory import ROUNDS, TRACKED
 from tests.command_line import invoke
@@ -151,6 +151,17 @@ def test_mlflow_can_have_another_store(tmp_path: Path, monkeypatch: pytest.Monke
     fedadb.run(SHORT, tmp_path / "run", observers=[fedadb.MLflow()])
     assert len(mlflow_runs(mlflow_client(uri))) == 1
     assert not Path("mlruns").exists()
+
+
+def test_a_setting_that_is_too_long_for_mlflow_is_shortened(tmp_path: Path) -> None:
+    classes = {"classes": [f"class {c}" for c in range(1000)]}
+    long = Experiment.read({**SHORT.table(), "rounds": 1, "deployment": classes})
+    fedadb.run(long, tmp_path / "run", observers=[fedadb.MLflow()])
+    [run] = mlflow_runs(mlflow_client())
+    text = run.data.params["deployment.classes"]
+    assert text.startswith("['class 0', 'class 1'")
+    assert text.endswith("…")
+    assert len(text) == 500
 
 
 # W&B

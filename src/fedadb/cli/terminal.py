@@ -63,7 +63,9 @@ def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str,
     """The experiment's table: the file's settings, overridden by those of the command line."""
     from fedadb.experiment.toml_tables import load_toml, override
 
-    allow_imports_from(file.parent if file else Path.cwd())
+    if file:
+        allow_imports_from(file.parent)
+    allow_imports_from(Path.cwd())
     table = load_toml(file) if file else {}
     for assignment in settings or []:
         table = override(table, assignment)

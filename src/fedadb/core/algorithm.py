@@ -20,7 +20,12 @@ C = TypeVar("C", default=tuple[()])  # client memory: what a client keeps betwee
 
 
 class Round(NamedTuple):
-    """Which round this is, of which federation."""
+    """Which round this is, of which federation: number t, T rounds, K clients, N rows.
+
+    `t` counts from 1, `total` is T, `clients` is K (all clients, not only those of this round),
+    `examples` is N (the rows of all clients), and `lr_factor` is this round's learning rate over
+    the plan's.
+    """
 
     t: int  # 1, 2, …, T; 0 before the first round
     total: int  # T
@@ -30,7 +35,13 @@ class Round(NamedTuple):
 
 
 class Context(NamedTuple, Generic[B, C]):
-    """What client k knows during round t."""
+    """What client k knows during round t.
+
+    `sent` is the broadcast that it received (`sent.w` are the weights), `memory` what it remembers,
+    `counts` its number of rows of each class, `round` the Round, `plan` how it trains
+    (`plan.optimizer.momentum`, `plan.epochs`), `steps` its number of local steps in this round, and
+    `lr` this round's learning rate.
+    """
 
     sent: B  # the broadcast it received
     memory: C

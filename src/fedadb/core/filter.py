@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 from fedadb.core.algorithm import Round
+from fedadb.core.errors import BadInput
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 
@@ -13,9 +14,12 @@ from fedadb.core.vector import Vector
 class Filter:
     """A frozen dataclass whose fields are the settings; it overrides one end, or both.
 
-    Algorithms know nothing of filters. A filter sees the client's update Δ = w_k − u, where u are
-    the weights that the client received (the broadcast's, which for some algorithms are not the
-    server's). What both ends keep between rounds is a NamedTuple of Vectors and Tensors.
+    The clients' ends of all filters come first, in the order of the experiment, and then the
+    server's ends in the same order. Algorithms know nothing of filters.
+
+    A filter sees the client's update Δ = w_k − u, where u are the weights that the client received
+    (the broadcast's, which for some algorithms are not the server's). What both ends keep between
+    rounds is a NamedTuple of Vectors and Tensors.
 
     ```python
     @dataclass(frozen=True)
@@ -24,6 +28,19 @@ class Filter:
         def outgoing(self, reply, memory, u, round):
             delta = (reply.w - u).map(lambda t: t.half().float())
             return reply.with_weights(u + delta), memory
+
+
+    @dataclass(frozen=True)
+    class DropSmall(fedadb.Filter):  # a server end: drop updates that are too short
+        norm: float = 0.01
+
+        def incoming(self, replies, state, u, round):
+            for reply in replies:
+                if isinstance(reply, fedadb.MissingReply) or (reply.w - u).norm() > self.norm:
+                    yield reply
+                else:
+                    yield fedadb.MissingReply("its update is too short")
+            return state
     ```
     """
 
@@ -56,7 +73,8 @@ class Filter:
     ) -> Generator[Reply[Any] | MissingReply, None, Any]:
         """Yield a reply for each reply, in their order; return what the server keeps.
 
-        A MissingReply in place of a reply drops it. A filter whose result is one vector v yields it
+        A MissingReply in place of a reply drops it; those of earlier filters are passed on. A
+        filter whose result is one vector v yields it
         as every client's weights u + v, so that sums over clients keep their scale.
         """
         yield from replies
@@ -73,7 +91,10 @@ def send_through(
     """The reply that leaves the client, and what the client keeps for each filter."""
     kept = []
     for one, memory in zip(filters, memories, strict=True):
-        reply, memory = one.outgoing(reply, memory, u, round)
+        sent = one.outgoing(reply, memory, u, round)
+        if not (isinstance(sent, tuple) and len(sent) == 2 and isinstance(sent[0], Reply)):
+            raise BadInput(f"{type(one).__name__}.outgoing must return a reply and its memory")
+        reply, memory = sent
         kept.append(memory)
     return reply, tuple(kept)
 
@@ -92,7 +113,7 @@ def receive_through(
     ) -> Iterator[Reply[Any] | MissingReply]:
         kept = yield from filters[i].incoming(before, states[i], u, round)
         if type(kept) is not type(states[i]):
-            raise TypeError(
+            raise BadInput(
                 f"{type(filters[i]).__name__}.incoming must return its state: a "
                 f"{type(states[i]).__name__}, not a {type(kept).__name__}"
             )

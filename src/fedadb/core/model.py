@@ -164,7 +164,9 @@ def assemble(
     """
     features = _features(body, domain.shape)
     with rng.at("heads").seeded():
-        return Model(Classifier(body, heads(features, classes)), domain, classes)
+        f = Model(Classifier(body, heads(features, classes)), domain, classes)
+    _require_function(body, domain)
+    return f
 
 
 def _features(body: nn.Module, shape: tuple[int, ...]) -> int:
@@ -184,3 +186,17 @@ def _features(body: nn.Module, shape: tuple[int, ...]) -> int:
             "it must be one row per input: flatten them"
         )
     return features.shape[1]
+
+
+def _require_function(body: nn.Module, domain: Domain) -> None:
+    """Raise BadInput if the body's output depends on more than its input and its weights."""
+    x = domain.project(torch.rand(2, *domain.shape, generator=Stream(0).generator()))
+    outputs = []
+    for seed in range(2):
+        with torch.no_grad(), Stream(seed).seeded():
+            outputs.append(body(x).nan_to_num())
+    if not torch.equal(*outputs):
+        raise BadInput(
+            "the body's output is random: two passes over equal inputs differ; remove dropout, and "
+            "whatever else is random"
+        )

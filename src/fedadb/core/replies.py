@@ -32,7 +32,12 @@ class Reply(NamedTuple, Generic[U]):
 
 
 class MissingReply(NamedTuple):
-    """Why a client's reply is missing or cannot be used; the round continues without it."""
+    """Why a client's reply is missing or cannot be used; the round continues without it.
+
+    ```python
+    fedadb.MissingReply("its update is too long")
+    ```
+    """
 
     reason: str
 

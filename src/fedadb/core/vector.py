@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
+from fedadb.core.errors import BadInput
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -175,5 +177,8 @@ def gradient(function: Callable[[Vector], Tensor], w: Vector) -> Vector:
         inner: Vector = torch.func.grad(function)(w)
         return inner
     at = w.flat.detach().requires_grad_()
-    (g,) = torch.autograd.grad(function(Vector(at, w.layout)), at)
+    value = function(Vector(at, w.layout))
+    if value.ndim:
+        raise BadInput(f"the loss must be one number; it has shape {tuple(value.shape)}")
+    (g,) = torch.autograd.grad(value, at)
     return Vector(g, w.layout)

@@ -33,8 +33,11 @@ class Words:
     def add(self, cells: Sequence[str], rows: Sequence[int]) -> None:
         codes = self.codes
         words = [cell.strip() for cell in cells]
-        if "" in words:
-            raise Cell(self.path, self.name, rows[words.index("")]).wrong("is empty")
+        missing = [w for w in set(words) - codes.keys() if not w or math.isnan(to_number(w) or 0)]
+        if missing:
+            at = min(map(words.index, missing))
+            reason = f"{words[at]} is a missing value" if words[at] else "is empty"
+            raise Cell(self.path, self.name, rows[at]).wrong(reason)
         self.parts.append(np.array([codes.setdefault(word, len(codes)) for word in words]))
         if len(codes) > self.most:
             raise BadInput(

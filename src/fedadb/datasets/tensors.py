@@ -16,7 +16,7 @@ from fedadb.datasets.arrays import to_examples
 from fedadb.datasets.splits import to_splits
 from fedadb.storage.tensorfile import raw_bytes
 
-KINDS = ("images", "vectors")
+KINDS = IMAGES, VECTORS = "images", "vectors"
 SOURCE = "fedadb.Data"  # in errors
 
 
@@ -68,9 +68,11 @@ class Data:
         for part, (x, y) in parts.items():
             arrays = {f"x_{part}": _to_array(x), f"y_{part}": _to_array(y)}
             examples.append(to_examples(SOURCE, arrays, *arrays))
+        if isinstance(classes, str):
+            raise BadInput(f"{SOURCE}: classes = {classes!r}: must be a list of names")
         names = None if classes is None else tuple(str(one) for one in classes)
         self.splits = to_splits(SOURCE, examples, names)
-        kind = KINDS[not isinstance(self.splits.transform, Transform)]
+        kind = IMAGES if isinstance(self.splits.transform, Transform) else VECTORS
         self._description = f"{kind}:{name}@{self._digest()[:16]}"
 
     def __str__(self) -> str:

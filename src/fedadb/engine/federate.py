@@ -3,6 +3,7 @@
 Evaluating, recording and saving are up to the caller.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,10 +165,9 @@ class _Arrivals:
 
     def select(self, answers: Iterable[Reply[Any] | MissingReply]) -> Iterator[Reply[Any]]:
         """The replies that the server uses."""
-        answers = iter(answers)
-        for k in self.clients:
-            if (answer := next(answers, None)) is None:
-                raise TypeError("a filter's `incoming` must yield a reply for each reply")
+        for k, answer in itertools.zip_longest(self.clients, answers):
+            if k is None or answer is None:
+                raise BadInput("a filter's `incoming` must yield a reply for each reply")
             if isinstance(answer, MissingReply):
                 self.lost[k] = answer.reason
                 continue

@@ -105,7 +105,7 @@ class Learner(Generic[S, B, C, U]):
     def end(self, training: Training[B, C]) -> tuple[Reply[U], ClientMemory[C, Any]]:
         """The client's reply and its new memory, after its last step."""
         data, ctx, w = training.data, training.ctx, training.w
-        upload = self.algorithm.upload(self.f, w, data, ctx)
+        upload = self._upload(w, data, ctx)
         kept = self.algorithm.remember(w, upload, ctx)
         reply, filters = send_through(
             self.filters,
@@ -136,9 +136,17 @@ class Learner(Generic[S, B, C, U]):
         y = torch.arange(self.f.classes, device=device)
         data, memory = Shard(Examples(x, y), y, self.f.classes, AsIs()), self.first_memory(sent.w)
         ctx = self._context(data, sent, memory, round)
-        upload = self.algorithm.upload(self.f, sent.w, data, ctx)
+        upload = self._upload(sent.w, data, ctx)
         reply = Reply(upload, torch.tensor(len(data)))
         return send_through(self.filters, reply, memory.filters, sent.w, round)[0]
+
+    def _upload(self, w: Vector, data: Shard, ctx: Context[B, C]) -> U:
+        upload = self.algorithm.upload(self.f, w, data, ctx)
+        if not (hasattr(upload, "_fields") and isinstance(getattr(upload, "w", None), Vector)):
+            raise BadInput(
+                f"{type(self.algorithm).__name__}.upload must return a NamedTuple with the Vector w"
+            )
+        return upload
 
     def _context(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any], round: Round

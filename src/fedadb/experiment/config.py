@@ -72,7 +72,10 @@ class Experiment(Settings):
         if isinstance(given, Data):
             return given
         if not isinstance(given, str):
-            raise BadInput(f"dataset = {given!r}: must be text, or in Python fedadb.Data")
+            raise BadInput(
+                f"dataset: {type(given).__name__} is the wrong type; give a name, or in Python "
+                "fedadb.Data(x_train, y_train, …)"
+            )
         kind, colon, path = given.partition(":")
         if colon and kind in KINDS:
             raise BadInput(
@@ -104,6 +107,9 @@ class Experiment(Settings):
     def _check_together(self) -> "Experiment":
         """Refuse settings that are right by themselves, but not together."""
         self.algorithm.check_plan(self.local)
+        if type(self.local.schedule) not in SCHEDULES.values():  # the user's own may be wrong
+            for t in range(1, self.rounds + 1):
+                self.local.lr_factor(t, self.rounds)
         name = type(self.algorithm).__name__
         if self.algorithm.own_server_step and self.server.optimizer is not None:
             raise BadInput(

@@ -64,7 +64,7 @@ ObserverOrFunction: TypeAlias = Observer | Callable[[Record], object]
 
 @contextmanager
 def observed(
-    observers: Sequence[ObserverOrFunction],
+    observers: Sequence[Observer],
     experiment: "Experiment",
     directory: Path,
     done: Sequence[Record],
@@ -74,7 +74,7 @@ def observed(
 
     They also see the start, when the block is entered, and the end, when it is left.
     """
-    calls = [ObserverCalls(observer) for observer in as_observers(observers)]
+    calls = [ObserverCalls(observer) for observer in observers]
     finished, error = False, None
 
     def seen() -> Iterator[Record]:
@@ -100,7 +100,7 @@ def observed(
 
 
 def as_observers(given: Sequence[ObserverOrFunction]) -> list[Observer]:
-    """The observers among which functions are wrapped; BadInput for anything else."""
+    """The observers; functions are wrapped."""
     if not isinstance(given, (list, tuple)):
         raise BadInput(f"observers = {given!r}: must be a list, such as [print]")
     made: list[Observer] = []

@@ -123,8 +123,8 @@ def run(
     print(max(history.accuracy))
     ```
     """
-    directory = Path(out) if out else default_directory(experiment)
-    return History(list(rounds(experiment, directory, observers)), directory)
+    records = list(rounds(experiment, out, observers))
+    return History(records, Path(out) if out else default_directory(experiment))
 
 
 def rounds(
@@ -145,6 +145,11 @@ def rounds(
             break
     ```
     """
+    if not isinstance(experiment, Experiment):
+        raise BadInput(
+            f"{experiment!r} is not an Experiment: Experiment(dataset=…) makes one, and "
+            "Experiment.read makes one of a table"
+        )
     directory = Path(out) if out else default_directory(experiment)
     with start_run(experiment, directory, observers=observers) as active:
         yield from active.done

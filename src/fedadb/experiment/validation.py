@@ -8,6 +8,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -70,6 +71,8 @@ def to_named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
     name = table.pop("name", None)
     if isinstance(name, str) and ":" in name:
         return to_dataclass(_imported_dataclass(name, path), table, path)
+    if name is None:
+        raise BadInput(f"{path}.name is missing; possible are {', '.join(registry)}")
     if not isinstance(name, str) or name not in registry:
         raise BadInput(f"{path} = {name!r}: is not known; {suggest(name, registry)}")
     return to_dataclass(registry[name], table, path)
@@ -126,7 +129,8 @@ def suggest(name: Any, known: Collection[str]) -> str:
 
 def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
     """The first problem that pydantic found, in one sentence."""
-    first = error.errors()[0]
+    # A wrong name is named first: it explains why the right one is missing.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BadInput):
         return str(cause)
@@ -150,6 +154,7 @@ def _key(path: str, loc: tuple[int | str, ...]) -> str:
     return ".".join(part for part in parts if not part.startswith("constrained-"))
 
 
+@cache  # pydantic needs about a millisecond to make one
 def _checker(cls: type[Any]) -> type[BaseModel]:
     """A pydantic model with the dataclass's fields."""
     hints = get_type_hints(cls, include_extras=True)
@@ -167,6 +172,11 @@ def imported(name: str, path: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"{path} = {name!r}: cannot be imported: {error}; its file must be in the directory of "
+            "the experiment's file, in the working directory of `fedadb run`, or in that of --code"
+        ) from error
     except Exception as error:  # the module's own code may raise anything
         raise BadInput(f"{path} = {name!r}: cannot be imported: {error}") from error
 

@@ -24,9 +24,11 @@ def require_images(model: str, shape: tuple[int, ...], smallest: int) -> None:
     """Raise BadInput unless the shape has 1 or 3 channels and sides of at least `smallest`."""
     takes = f"{model} takes images of 1 or 3 channels from {smallest}×{smallest}"
     if len(shape) != 3:
+        # Floats without an axis of channels may be anything; only uint8 are taken for grey images.
+        grey = "grey images of floats need a channel axis, x[:, None]; " if len(shape) == 2 else ""
         raise BadInput(
             f"{takes}, and these inputs have the shape {'×'.join(map(str, shape))}; "
-            "model = 'mlp' takes any"
+            f"{grey}model = 'mlp' takes any"
         )
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < smallest:

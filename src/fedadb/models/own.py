@@ -50,12 +50,27 @@ class GivenBody:
 
     @cached_property
     def digest(self) -> str:
-        """Of the module's text and of all its tensors."""
+        """Of the module's text, of its parts' plain attributes, and of all tensors."""
         digest = hashlib.sha256(repr(self._module).encode())
-        for name, tensor in self._module.state_dict().items():
+        for name, part in self._module.named_modules():
+            digest.update(repr((name, _plain_attributes(part))).encode())
+        for name, tensor in [*self._module.named_parameters(), *self._module.named_buffers()]:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(raw_bytes(tensor))
         return digest.hexdigest()
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
         return copy.deepcopy(self._module)
+
+
+def _plain_attributes(part: nn.Module) -> dict[str, Any]:
+    """What a part's `forward` may depend on besides its tensors: values, and names of functions."""
+    public = {name: value for name, value in sorted(vars(part).items()) if name[0] != "_"}
+    functions = {name: value.__name__ for name, value in public.items() if inspect.isroutine(value)}
+    return {name: value for name, value in public.items() if _is_plain(value)} | functions
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))

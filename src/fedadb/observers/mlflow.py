@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedadb.experiment.observation import Observer
-from fedadb.observers.content import read_id, require_package, scalars, settings, write_id
+from fedadb.observers.tracked_run import read_id, require_package, scalars, settings, write_id
 from fedadb.storage.records import Record
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PROJECT = "fedadb"  # MLflow calls it an experiment
 AT_ONCE = 100  # parameters or metrics in one request; MLflow takes no more parameters
+MAX_LENGTH = 500  # characters of a parameter: what every store of MLflow takes
 
 
 class MLflow(Observer):
@@ -76,8 +77,13 @@ class MLflow(Observer):
         found = self.client.get_experiment_by_name(PROJECT)
         project = found.experiment_id if found else self.client.create_experiment(PROJECT)
         name = str(self.client.create_run(project, run_name=directory.name).info.run_id)
-        params = [Param(key, str(value)) for key, value in settings(experiment).items()]
+        params = [Param(key, shorten(str(v))) for key, v in settings(experiment).items()]
         for i in range(0, len(params), AT_ONCE):
             self.client.log_batch(name, params=params[i : i + AT_ONCE])
         write_id(directory, "mlflow", name)
         return name
+
+
+def shorten(text: str) -> str:
+    """The text, or its beginning if MLflow would refuse it."""
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 1] + "…"

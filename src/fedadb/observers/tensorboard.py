@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedadb.experiment.observation import Observer
-from fedadb.observers.content import require_package, scalars
+from fedadb.observers.tracked_run import require_package, scalars
 from fedadb.storage.records import Record
 
 if TYPE_CHECKING:

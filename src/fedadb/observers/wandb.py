@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedadb.experiment.observation import Observer
-from fedadb.observers.content import read_id, require_package, scalars, settings, write_id
+from fedadb.observers.tracked_run import read_id, require_package, scalars, settings, write_id
 from fedadb.storage.records import Record
 
 if TYPE_CHECKING:

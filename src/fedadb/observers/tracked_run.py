@@ -1,4 +1,4 @@
-"""What trackers write of a run: its settings, and the numbers of its records."""
+"""A run as trackers know it: its settings, the numbers of its records, and its name there."""
 
 from collections.abc import Iterator
 from importlib import import_module
