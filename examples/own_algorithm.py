@@ -55,7 +55,7 @@ def main() -> float:
     federation = fedadb.Federation(clients=10, participation=0.5)
     best = []
     for algorithm in (BalancedSoftmax(), FedAvgM(beta=0.5)):
-        history = fedadb.simulate(algorithm, "lenet", "digits", rounds=12, federation=federation)
+        history = fedadb.simulate(algorithm, "mlp", "digits", rounds=6, federation=federation)
         best.append(max(history.accuracy))
         print(f"{type(algorithm).__name__}: best round {best[-1]:.3f}")
     return min(best)

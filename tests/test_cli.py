@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import os
 import re
 import shutil
 import signal
@@ -23,18 +24,18 @@ from fedadb.cli.display import ProgressBar, progress_bars
 from fedadb.cli.reproduce import STUDIES
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.observation import observed
-from tests.command_line import Ended, invoke
+from tests.command_line import Ended, invoke, start
 from tests.datasets.official import pixels, write_cifar10, write_images, write_medmnist
 from tests.report.synthetic_runs import make_run
 
 pytestmark = pytest.mark.integration
 
-SHORT = ["--set", "rounds=5", "--set", "local.epochs=1"]
+SHORT = ["--set", "rounds=3", "--set", "local.epochs=1", "--set", "model=mlp"]
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
-    """A finished comparison of FedAvg and FedADB over five rounds. Tests must not change it."""
+    """A finished comparison of FedAvg and FedADB over three rounds. Tests must not change it."""
     out = tmp_path_factory.mktemp("comparison") / "both"
     return out, invoke("compare", *SHORT, "--out", out)
 
@@ -90,7 +91,7 @@ def test_a_comparison_ends_in_a_table_and_a_report(
     table = (out / "report" / "accuracy.csv").read_text()
     code, again, _ = invoke("compare", *SHORT, "--out", out)
     assert code == 0
-    assert "round 1/5" not in again  # finished runs are skipped
+    assert "round 1/3" not in again  # finished runs are skipped
     assert "FedAvg on digits, seed 0: finished earlier, in" in again
     assert {p.parent.name: p.read_text() for p in out.glob("*/rounds.jsonl")} == rounds
     assert (out / "report" / "accuracy.csv").read_text() == table
@@ -129,15 +130,13 @@ def test_a_killed_comparison_ends_in_the_same_tables(
         files = tmp_path.glob("*/rounds.jsonl")
         return sum(len(file.read_text().splitlines()) for file in files)
 
-    for rounds_before in (1, 6):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedadb", *words], stdout=subprocess.DEVNULL
-        )
+    for rounds_before in (1, 4):
+        process = start(*words)
         while rounds() < rounds_before:
-            assert process.poll() is None
+            assert process.is_alive()
             time.sleep(0.01)
         process.kill()
-        process.wait()
+        process.join()
     code, _, err = invoke(*words)
     assert (code, err) == (0, "")
     for name in ("accuracy.csv", "convergence.csv"):
@@ -147,7 +146,7 @@ def test_a_killed_comparison_ends_in_the_same_tables(
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     settings = ["--set", "rounds=1", "--set", "algorithm={name='feddyn', alpha=1e30}"]
-    words = ["compare", "--algorithms", "feddyn,fedavg", *settings, "--out", tmp_path]
+    words = ["compare", "--algorithms", "feddyn,fedavg", *SHORT, *settings, "--out", tmp_path]
     code, shown, err = invoke(*words)
     assert code == 1
     assert "FedAvg on digits, seed 0  round 1/1" in shown
@@ -171,7 +170,8 @@ def test_a_study_uses_algorithms_beside_its_file(tmp_path: Path) -> None:
         "from fedadb.algorithms.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
     )
     study = tmp_path / "s.toml"
-    study.write_text('[[grid]]\nalgorithm = ["beside_study:Mine"]\nrounds = [1]\n')
+    local = "[experiment.local]\nepochs = 1\n"
+    study.write_text(local + '[[grid]]\nalgorithm = ["beside_study:Mine"]\nrounds = [1]\n')
     code, _, err = invoke("reproduce", study, "--out", tmp_path / "out")
     assert (code, err) == (0, "")
 
@@ -451,16 +451,14 @@ def test_the_command_starts_without_torch() -> None:
 
 def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedadb", "run", "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start("run", "--out", out, errors=tmp_path / "errors")
     while not (out / "checkpoint.safetensors").exists():
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130
-    assert err == f"fedadb: stopped; the same command resumes after the last round in {out}\n"
+    assert process.pid
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 130
+    assert (
+        tmp_path / "errors"
+    ).read_text() == f"fedadb: stopped; the same command resumes after the last round in {out}\n"

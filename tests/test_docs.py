@@ -71,7 +71,14 @@ def code_blocks(text: str) -> list[str]:
 # programs
 
 
+@pytest.fixture
+def little_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs run as they are written, but clients train one epoch where nothing is said."""
+    monkeypatch.setitem(PRESETS["digits"]["local"], "epochs", 1)
+
+
 @pytest.mark.integration
+@pytest.mark.usefixtures("little_training")
 def test_the_program_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = code_blocks(README.read_text())
     assert programs
@@ -120,6 +127,7 @@ def test_the_most_used_names_have_an_example() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("little_training")
 @pytest.mark.parametrize("name", [name for name, examples in EXAMPLES.items() if examples])
 def test_the_examples_in_docstrings_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

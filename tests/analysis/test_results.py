@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from fedadb.analysis import ANALYSES
+from fedadb.analysis import ANALYSES, anchors
 from fedadb.analysis.hessian import mean_loss
 from fedadb.analysis.inputs import Options, balanced_rows, normalised_batches
 from fedadb.analysis.results import module_of, require, run_analyses
@@ -20,6 +21,13 @@ from tests.command_line import Ended, invoke
 from tests.report.synthetic_runs import make_run
 
 ROOT = Path(__file__).parents[2]
+TABLE: dict[str, Any] = {
+    "rounds": 3,
+    "model": {"name": "mlp", "hidden": [16]},
+    "algorithm": {"name": "fedadb", "steps": 5},
+    "local": {"epochs": 1},
+    "record_clients": True,
+}
 
 pytestmark = pytest.mark.integration
 
@@ -28,9 +36,8 @@ pytestmark = pytest.mark.integration
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A finished run of FedADB and one of FedAvg."""
     directory = tmp_path_factory.mktemp("runs")
-    for name in ("fedadb", "fedavg"):
-        table = {"rounds": 3, "algorithm": name, "local": {"epochs": 1}, "record_clients": True}
-        run(Experiment.read(table), directory / name)
+    run(Experiment.read(TABLE), directory / "fedadb")
+    run(Experiment.read(TABLE | {"algorithm": "fedavg"}), directory / "fedavg")
     return directory / "fedadb", directory / "fedavg"
 
 
@@ -38,7 +45,8 @@ def analyse(*words: object) -> Ended:
     return invoke("analyse", *words)
 
 
-def test_all_analyses_of_two_runs(runs: tuple[Path, Path]) -> None:
+def test_all_analyses_of_two_runs(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anchors, "PER_CLASS", 10)  # t-SNE of all images would take seconds
     code, shown, err = analyse(*runs, "--images", "40")
     assert (code, err) == (0, "")
     assert "hessian: lambda1" in shown
@@ -145,14 +153,8 @@ def test_wrong_input(words: list[str], message: str, runs: tuple[Path, Path]) ->
 def test_incomplete_runs(tmp_path: Path) -> None:
     code, _, err = analyse(tmp_path)
     assert (code, "is not a run: it has no experiment.toml" in err) == (2, True)
-    table = {
-        "rounds": 1,
-        "algorithm": {"name": "fedadb", "steps": 1},
-        "keep_broadcasts": [],
-        "local": {"epochs": 1},
-    }
     directory = tmp_path / "run"
-    run(Experiment.read(table), directory)
+    run(Experiment.read(TABLE | {"rounds": 1, "keep_broadcasts": []}), directory)
     code, _, err = analyse(directory, "pca")
     assert (code, "kept no anchors; run it with keep_broadcasts" in err) == (2, True)
     (directory / "model.safetensors").unlink()
@@ -184,9 +186,9 @@ def test_runs_of_sites_have_no_images(tmp_path: Path, runs: tuple[Path, Path]) -
 
 
 def test_participants_may_lack_a_class(tmp_path: Path) -> None:
-    table = {"rounds": 1, "algorithm": {"name": "fedadb", "steps": 1}, "local": {"epochs": 1}}
     federation = {"clients": 20, "participation": 0.05, "partition": {"alpha": 0.05}}
-    run(Experiment.read({**table, "federation": federation}), tmp_path / "run")
+    table = TABLE | {"rounds": 1, "federation": federation}
+    run(Experiment.read(table), tmp_path / "run")
     code, _, _ = analyse(tmp_path / "run", "membership")
     assert code == 0
     results = json.loads((tmp_path / "run" / "analysis" / "membership.json").read_text())

@@ -97,5 +97,5 @@ def test_filters_are_shared_in_their_order() -> None:
 def test_a_server_refuses_vectors_that_no_request_can_describe(tmp_path: Path) -> None:
     path = tmp_path / "wide.npz"
     np.savez(path, x=np.zeros((40, 20_001), np.float32), y=np.arange(40) % 2)
-    with pytest.raises(BadInput, match="have 20001 values each; .* at most 20000"):
+    with pytest.raises(BadInput, match=r"have 20001 values each; .* at most 20000"):
         federation_data(Experiment(dataset=f"npz:{path}"))

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -32,6 +30,7 @@ from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from fedadb.engine.pool import Pool
 from fedadb.engine.worker import Worker
+from tests.command_line import start
 from tests.conftest import toy_shard
 from tests.test_every_algorithm import CLIENTS, model, shards
 
@@ -268,19 +267,15 @@ def test_messages_may_grow_while_an_evaluation_resumes() -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_worker_outlives_its_run(how: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["run", "--out", str(out), "--set", "engine.workers=3"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedadb", *words],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
+    process = start("run", "--out", out, "--set", "engine.workers=3")
     while not (out / "checkpoint.safetensors").exists():
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
+    assert process.pid
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 3
-    process.send_signal(how)
-    process.wait()
+    os.kill(process.pid, how)
+    process.join()
     deadline = time.monotonic() + 300
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline

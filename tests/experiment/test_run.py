@@ -3,9 +3,9 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,11 +37,19 @@ from fedadb.experiment.toml_tables import assign, load_toml
 from fedadb.progress import Progress
 from fedadb.storage import files, tensorfile
 from fedadb.storage.records import append_record, read_records
+from tests.command_line import invoke, start
 from tests.engine.test_federate import Counting
 
 pytestmark = pytest.mark.integration
 
-SMALL = Experiment.read({"rounds": 4, "local": {"epochs": 1}})
+TABLE: dict[str, Any] = {
+    "rounds": 4,
+    "local": {"epochs": 1},
+    "model": "mlp",
+    "algorithm": {"name": "fedadb", "steps": 2},
+    "engine": {"workers": 1},
+}
+SMALL = Experiment.read(TABLE)
 
 
 def numbers(directory: Path) -> list[dict[str, Any]]:
@@ -60,15 +68,6 @@ def one_round(out: Path, experiment: Experiment = SMALL) -> None:
     """Start the run, and stop after its first round."""
     with runs.start_run(experiment, out) as active:
         next(active.rounds)
-
-
-def cli(out: Path, before: str = "pass") -> "subprocess.CompletedProcess[str]":
-    """The command that runs SMALL, in a process of its own."""
-    code = (
-        f"import sys; from fedadb.cli import main; {before};"
-        f"sys.argv[1:] = 'run --set rounds=4 --set local.epochs=1 --out {out}'.split(); main()"
-    )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
     about = json.loads((unbroken / "environment.json").read_text())
     assert about["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert about["device"] == "cpu"
-    assert set(weights(unbroken)) >= {"body.0.weight", "heads.A.bias", "heads.L.bias"}
+    assert set(weights(unbroken)) >= {"body.1.weight", "heads.A.bias", "heads.L.bias"}
 
 
 def test_the_written_experiment_runs_as_it_is(unbroken: Path, tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_the_written_experiment_runs_as_it_is(unbroken: Path, tmp_path: Path) ->
 
 
 def test_another_seed_gives_other_numbers(unbroken: Path, tmp_path: Path) -> None:
-    fedadb.run(Experiment.read({"rounds": 4, "local": {"epochs": 1}, "seed": 1}), tmp_path)
+    fedadb.run(Experiment.read(TABLE | {"seed": 1}), tmp_path)
     assert numbers(tmp_path) != numbers(unbroken)
 
 
@@ -228,6 +227,22 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+def test_a_run_of_an_earlier_version_resumes(unbroken: Path, tmp_path: Path) -> None:
+    """Settings had other names then, some did not exist, and one exists no longer."""
+    one_round(tmp_path / "run")
+    path = tmp_path / "run" / "experiment.toml"
+    table = load_toml(path)
+    del table["validation"], table["filter"], table["server"]
+    table["deployment"]["norm_bound"] = "none"
+    table["local"] = {"epochs": 1, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-5}
+    table["local"] |= {"lr_decay": 0.99, "momentum": 0.9}
+    path.write_text(tomli_w.dumps(table))
+    code, _, err = invoke("run", path, "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert numbers(tmp_path / "run") == numbers(unbroken)
+    assert weights(tmp_path / "run") == weights(unbroken)
+
+
 @pytest.mark.parametrize("damage", ["model.safetensors", "rounds.jsonl"])
 def test_a_finished_run_that_is_damaged_is_not_believed(
     unbroken: Path, tmp_path: Path, damage: str
@@ -240,7 +255,7 @@ def test_a_finished_run_that_is_damaged_is_not_believed(
 
 
 def test_another_experiment_is_kept_out(unbroken: Path) -> None:
-    other = Experiment.read({"rounds": 4, "local": {"epochs": 1, "lr": 0.3}})
+    other = Experiment.read(TABLE | {"local": {"epochs": 1, "lr": 0.3}})
     before = {p: p.read_bytes() for p in unbroken.iterdir()}
     with pytest.raises(BadInput, match=r"local\.lr is 0\.05 there and 0\.3 here"):
         fedadb.run(other, unbroken)
@@ -272,7 +287,7 @@ def test_a_directory_taken_while_the_data_load_is_refused(
 
     def build_slowly(experiment: Experiment, progress: Progress) -> FederatedData:
         monkeypatch.undo()
-        one_round(out, Experiment.read({"rounds": 4, "local": {"epochs": 1, "lr": 0.3}}))
+        one_round(out, Experiment.read(TABLE | {"local": {"epochs": 1, "lr": 0.3}}))
         return build_data(experiment, progress)
 
     monkeypatch.setattr(simulation, "build_data", build_slowly)
@@ -291,11 +306,9 @@ def test_a_damaged_checkpoint_stops_the_run(tmp_path: Path, damage: str) -> None
         saved[-1000] ^= 1
     (out / "checkpoint.safetensors").write_bytes(saved)
     before = {p: p.read_bytes() for p in out.iterdir()}
-    done = cli(out)
-    assert done.returncode == 1
-    assert re.fullmatch(
-        r"fedadb: .*checkpoint.safetensors is damaged .*; delete it .*\n", done.stderr
-    )
+    code, _, err = invoke("run", out / "experiment.toml", "--out", out)
+    assert code == 1
+    assert re.fullmatch(r"fedadb: .*checkpoint.safetensors is damaged .*; delete it .*\n", err)
     assert {p: p.read_bytes() for p in out.iterdir()} == before
 
 
@@ -305,9 +318,15 @@ def test_a_full_disk_loses_nothing(unbroken: Path, tmp_path: Path, limit: int) -
     out = tmp_path / "run"
     one_round(out)
     kept = (out / "rounds.jsonl").read_bytes()
-    done = cli(out, f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({limit}, {limit}))")
-    assert done.returncode == 1
-    assert re.fullmatch(r"fedadb: .*File too large.*\n", done.stderr)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))  # the fork inherits it
+    try:
+        command = start("run", out / "experiment.toml", "--out", out, errors=tmp_path / "errors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    command.join()
+    assert command.exitcode == 1
+    assert re.fullmatch(r"fedadb: .*File too large.*\n", (tmp_path / "errors").read_text())
     assert (out / "rounds.jsonl").read_bytes().startswith(kept)
     fedadb.run(SMALL, out)
     assert numbers(out) == numbers(unbroken)
@@ -318,9 +337,8 @@ def test_anchors_of_chosen_rounds_are_kept(tmp_path: Path) -> None:
     table = {
         "rounds": 3,
         "keep_broadcasts": [1, 3],
-        "algorithm": {"name": "fedadb", "steps": 2},
     }
-    fedadb.run(Experiment.read(table), tmp_path / "run")
+    fedadb.run(Experiment.read(TABLE | table), tmp_path / "run")
     kept = sorted(p.name for p in (tmp_path / "run").glob("kept-*"))
     assert kept == ["kept-0001.safetensors", "kept-0003.safetensors"]
     sent = load_file(tmp_path / "run" / kept[1])
@@ -368,7 +386,7 @@ class Remembering(Counting):
 
 
 def test_an_algorithm_with_memory_and_odd_fields_resumes(tmp_path: Path) -> None:
-    experiment = Experiment(rounds=3, algorithm=Remembering())
+    experiment = Experiment(**TABLE | {"rounds": 3, "algorithm": Remembering()})
     one_round(tmp_path / "broken", experiment)
     fedadb.run(experiment, tmp_path / "broken")
     fedadb.run(experiment, tmp_path / "whole")
@@ -433,10 +451,10 @@ class FallsApart(FedAvg):
 def test_what_was_done_before_a_divergence_is_kept(tmp_path: Path) -> None:
     for _ in range(2):  # the second time from the checkpoint of round 2, to the same end
         with pytest.raises(Fault, match=r"FallsApart: client \d+ diverged in round 3"):
-            runs.run(Experiment(rounds=4, algorithm=FallsApart()), tmp_path)
+            runs.run(Experiment(**TABLE | {"algorithm": FallsApart()}), tmp_path)
         assert [r["round"] for r in read_records(tmp_path / "rounds.jsonl")] == [1, 2]
     with pytest.raises(Fault, match="FedADB: the server in round 1: the anchors are not finite"):
-        runs.run(Experiment(rounds=4, algorithm=FedADB(sigma=1e39)), tmp_path / "adb")
+        runs.run(Experiment(**TABLE | {"algorithm": FedADB(sigma=1e39)}), tmp_path / "adb")
 
 
 def test_bfloat16_needs_a_processor_that_has_it(
@@ -452,8 +470,8 @@ def test_bfloat16_needs_a_processor_that_has_it(
 def test_stacked_clients_reach_the_same_accuracy(tmp_path: Path) -> None:
     accuracy = {}
     for cohort in ("auto", "stacked"):
-        table = {"rounds": 3, "local": {"epochs": 1}, "engine": {"cohort": cohort}}
-        accuracy[cohort] = runs.run(Experiment.read(table), tmp_path / cohort).accuracy
+        e = Experiment.read(TABLE | {"engine": {"cohort": cohort}})
+        accuracy[cohort] = runs.run(e, tmp_path / cohort).accuracy
     assert accuracy["stacked"] == pytest.approx(accuracy["auto"], abs=0.05)
 
 
@@ -508,7 +526,7 @@ class TinyModel:
 
 def test_a_run_returns_to_one_of_its_last_three_rounds(tmp_path: Path) -> None:
     """Clients' memories return as well, so the rounds are trained again with the same results."""
-    experiment = Experiment(rounds=7, local={"epochs": 1}, algorithm="feddyn")
+    experiment = Experiment(**TABLE | {"rounds": 7, "algorithm": "feddyn"})
     fedadb.run(experiment, tmp_path / "whole")
     out = tmp_path / "run"
     with runs.start_run(experiment, out) as active:
@@ -534,7 +552,7 @@ def test_a_run_returns_to_one_of_its_last_three_rounds(tmp_path: Path) -> None:
 
 
 def test_a_damaged_earlier_checkpoint_is_named(tmp_path: Path) -> None:
-    experiment = Experiment(rounds=4, local={"epochs": 1}, algorithm="fedavg")
+    experiment = Experiment(**TABLE | {"algorithm": "fedavg"})
     with runs.start_run(experiment, tmp_path / "run") as active:
         assert len([next(active.rounds) for _ in range(3)]) == 3
     damaged = tmp_path / "run" / "checkpoint-0002.safetensors"

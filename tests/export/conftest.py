@@ -1,7 +1,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,18 +38,19 @@ def fedadb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture(scope="session")
 def two_heads(tmp_path_factory: pytest.TempPathFactory) -> ExportedFiles:
     """FedADB, which trains two heads and deploys one."""
-    return _train_and_export(tmp_path_factory.mktemp("fedadb"), "fedadb", None)
+    algorithm = {"name": "fedadb", "steps": 2}
+    return _train_and_export(tmp_path_factory.mktemp("fedadb"), algorithm, None)
 
 
 @pytest.fixture(scope="session")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> ExportedFiles:
     """FedGELA, whose head has batch normalisation and a constant."""
-    return _train_and_export(tmp_path_factory.mktemp("fedgela"), "fedgela", 500)
+    return _train_and_export(tmp_path_factory.mktemp("fedgela"), {"name": "fedgela"}, 500)
 
 
-def _train_and_export(folder: Path, algorithm: str, images: int | None) -> ExportedFiles:
+def _train_and_export(folder: Path, algorithm: dict[str, Any], images: int | None) -> ExportedFiles:
     local = {"epochs": 1}
-    run(Experiment.read({"rounds": 3, "algorithm": algorithm, "local": local}), folder / "run")
+    run(Experiment.read({"rounds": 2, "algorithm": algorithm, "local": local}), folder / "run")
     files = ExportedFiles(folder / "run", folder / "m.safetensors", folder / "m.onnx")
     for file in (files.safetensors, files.onnx):
         export_run(files.run, file, images)

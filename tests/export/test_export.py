@@ -29,7 +29,8 @@ from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.datasets.official import pixels
 from tests.export.conftest import Command, ExportedFiles
 
-pytestmark = pytest.mark.integration
+# One worker makes the exported files for all tests.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("export")]
 
 
 def recorded_accuracy(directory: Path) -> float:

@@ -15,6 +15,9 @@ from fedadb.export.classifier import ModelCard
 from fedadb.export.predict import BATCH_SIZE, find_images, predict_images
 from tests.export.conftest import Command, ExportedFiles
 
+# One worker makes the exported files for all tests.
+pytestmark = pytest.mark.xdist_group("export")
+
 
 class BrightestPixel:
     """A model of 2×3 images: the class is the brightest pixel of the first channel."""

@@ -27,8 +27,16 @@ from tests.command_line import invoke
 
 pytestmark = pytest.mark.integration
 
-SHORT = Experiment.read({"rounds": 4, "local": {"epochs": 1}, "algorithm": "fedavg"})
-WORDS = ["--set", "rounds=3", "--set", "local.epochs=1"]
+SHORT = Experiment.read(
+    {
+        "rounds": 4,
+        "local": {"epochs": 1},
+        "model": {"name": "mlp", "hidden": [16]},
+        "algorithm": "fedavg",
+        "engine": {"workers": 1},
+    }
+)
+WORDS = ["--set", "rounds=3", "--set", "local.epochs=1", "--set", "model=mlp"]
 PACKAGES = {name: name for name in TRACKERS}  # each tracker is named after its package
 
 

@@ -108,26 +108,34 @@ def test_two_versions_of_ones_own_code_are_two_experiments(tmp_path: Path) -> No
     assert comparison.methods == ["FedOwn, code=01234567", "FedOwn, code=abcdefgh"]
 
 
+ACCURACY = [0.1, 0.2, 0.3, 0.4]
+
+
 def make_earlier_run(parent: Path, **changed: str) -> Path:
     """A run as the version before optimisers, schedules and filters wrote it."""
     text = Path(__file__).with_name("earlier_version.toml").read_text()
     for key, value in changed.items():
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
-    e = {"algorithm": "fedgela", "rounds": 4, "seed": tomllib.loads(text)["seed"]}
-    run = make_run(parent, [0.1, 0.2, 0.3, 0.4], **e)
+    run = make_run(parent, ACCURACY, algorithm="fedgela", seed=tomllib.loads(text)["seed"])
     (run / "experiment.toml").write_text(text)
     return run
 
 
-def make_todays_run(parent: Path, **table: object) -> Path:
-    """The same experiment as the earlier version's."""
-    e = {"algorithm": "fedgela", "federation": {"clients": 4, "participation": 0.5}}
-    return make_run(parent, [0.1, 0.2, 0.3, 0.4], local={"epochs": 1}, **e, **table)
+def make_todays_run(parent: Path) -> Path:
+    """The same experiment, as this version writes it."""
+    return make_run(
+        parent,
+        ACCURACY,
+        algorithm="fedgela",
+        federation={"clients": 4, "participation": 0.5},
+        local={"epochs": 1},
+        engine={"device": "cpu"},
+    )
 
 
 def test_a_run_of_an_earlier_version_has_todays_settings(tmp_path: Path) -> None:
     earlier = read_recorded_run(make_earlier_run(tmp_path / "earlier"))
-    today = read_recorded_run(make_todays_run(tmp_path / "today", engine={"device": "cpu"}))
+    today = read_recorded_run(make_todays_run(tmp_path / "today"))
     assert earlier.settings == today.settings
     runs, warnings, _ = collect_runs([tmp_path])
     assert len(runs) == 1
@@ -136,7 +144,7 @@ def test_a_run_of_an_earlier_version_has_todays_settings(tmp_path: Path) -> None
 
 def test_runs_of_two_versions_are_two_seeds_of_one_method(tmp_path: Path) -> None:
     make_earlier_run(tmp_path / "earlier", seed="1")
-    make_todays_run(tmp_path / "today", engine={"device": "cpu"})
+    make_todays_run(tmp_path / "today")
     assert arrange(collect_runs([tmp_path]).runs).methods == ["FedGELA"]
 
 

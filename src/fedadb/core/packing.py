@@ -61,7 +61,7 @@ def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 
 def unpack(kind: type[Tree], tensors: Mapping[str, Tensor], layout: Layout) -> Tree:
-    """Rebuild a tree of that kind, whose Vectors have that layout, from its tensors by path."""
+    """Rebuild a tree of that kind, whose Vectors have that layout, from copies of its tensors."""
     left = dict(tensors)
     tree = _build(kind, "", left, layout)
     if left:
@@ -83,13 +83,13 @@ def _build(kind: Any, path: str, left: dict[str, Tensor], layout: Layout) -> Any
             raise Fault(f"{path or 'the vector'} must have one floating-point type, not {dtypes}")
         return Vector(torch.cat([part.reshape(-1) for part in parts.values()]), layout)
     if kind is Tensor:
-        return _take(left, path)
+        return _take(left, path).clone()
     kind, arguments = get_origin(kind) or kind, get_args(kind)
     if kind is tuple:
         return tuple(_build(a, _join(path, str(i)), left, layout) for i, a in enumerate(arguments))
     if kind is Mapping:  # of names to tensors
         names = [name for name in left if name.startswith(path + "/")]
-        return {name.removeprefix(path + "/"): left.pop(name) for name in names}
+        return {name.removeprefix(path + "/"): left.pop(name).clone() for name in names}
     if not (isinstance(kind, type) and issubclass(kind, tuple)):
         raise TypeError(f"{path} is annotated {kind}: not a Vector, a Tensor or a NamedTuple")
     hints = get_type_hints(kind)

@@ -190,8 +190,9 @@ class Pool:
             if "error" in message:
                 found.append((message["client"], RemoteError(*message["error"])))
             else:
-                views = handle.outbox.read(message["header"])
-                found.append((message["client"], {name: t.clone() for name, t in views.items()}))
+                # Views of the worker's memory: the scheduler copies them before it gives the worker
+                # another client.
+                found.append((message["client"], handle.outbox.read(message["header"])))
         return found
 
     def _fork(self) -> None:

@@ -25,7 +25,7 @@ from fedadb.core.replies import Replies, Reply
 from fedadb.core.vector import Layout
 
 MAX_LOSSES = 3  # of workers, while they train the same client in one round
-WAITING_BYTES = 256 << 20  # of replies that wait for those before them
+WAITING_BYTES = 128 << 20  # of replies that wait for those before them
 ERRORS: dict[str, type[Exception]] = {"BadInput": BadInput, "Fault": Fault}
 
 
@@ -64,7 +64,10 @@ class Workers(Protocol):
         ...
 
     def results(self) -> Sequence[tuple[int, dict[str, Tensor] | RemoteError | WorkerLost]]:
-        """Wait until a worker is done; return the clients that are done, with their results."""
+        """Wait until a worker is done; return the clients that are done, with their results.
+
+        The tensors may be views that the next `assign` changes.
+        """
         ...
 
 

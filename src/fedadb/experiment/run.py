@@ -202,13 +202,13 @@ def start_run(
     Nothing is written before everything that can be wrong with the experiment has been checked.
     With `from_round`, the run forgets the rounds after that one; it can return to the last three.
     """
-    observers = [RunLog(), *as_observers(observers)]
+    watching = [RunLog(), *as_observers(observers)]
     require_same_run(out, experiment)
     if (out / MODEL).exists():
         if from_round is not None:
             raise BadInput(f"--from-round {from_round}: the run in {out} is finished")
         done = _finished_records(experiment, out)
-        with observed(observers, experiment, out, done, iter(())) as rounds:
+        with observed(watching, experiment, out, done, iter(())) as rounds:
             yield ActiveRun(out, done, rounds)
         return
     with make_backend(experiment, progress) as backend, one_thread():
@@ -226,7 +226,7 @@ def start_run(
             done = truncate_records(out / ROUNDS, start.round.t)
             with (
                 closing(_train(experiment, backend, out, start, memories)) as trained,
-                observed(observers, experiment, out, done, trained) as rounds,
+                observed(watching, experiment, out, done, trained) as rounds,
             ):
                 yield ActiveRun(out, done, rounds)
 

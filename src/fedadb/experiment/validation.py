@@ -41,7 +41,7 @@ def to_dataclass(cls: type[T], given: Any, path: str) -> T:
     # TOML has arrays in place of tuples, and no None.
     plain = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     values = {key: None if v == "none" else v for key, v in plain.items()}
-    checker = _checker(cls)
+    checker = _checker(cls)  # type: ignore[arg-type]  # a class is hashable
     try:
         checked = checker.model_validate(values)
     except ValidationError as error:
