@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedadb.core.errors import Fault
+from fedadb.engine.local import ClientMemory
 from fedadb.engine.memories import CACHED, Memories
 from tests.conftest import toy_model
 from tests.engine.test_federate import Tally
@@ -81,3 +82,14 @@ def test_a_change_that_is_not_committed_is_forgotten(tmp_path: Path) -> None:
     again = memories(tmp_path / "m", dict(kept.versions))
     assert [int(again[k].rounds) for k in (7, 8)] == [1, 2]
     assert len(list((tmp_path / "m").iterdir())) == 2
+
+
+def test_a_memory_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It was the algorithm's part alone."""
+    old = memories(tmp_path / "m", {})
+    old[7] = Tally(torch.tensor(3))
+    old.commit([7])
+    like = ClientMemory(Tally(torch.tensor(0)), ())
+    new = Memories(tmp_path / "m", like, toy_model().weights(), dict(old.versions))
+    assert int(new[7].algorithm.rounds) == 3
+    assert new[7].filters == ()

@@ -86,7 +86,7 @@ def allow_imports_from(directory: Path) -> None:
 
     It comes last, so that no file in it can take the place of an installed module.
     """
-    sys.path.append(str(directory))
+    sys.path.append(str(directory.absolute()))
 
 
 @contextmanager

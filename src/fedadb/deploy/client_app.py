@@ -36,7 +36,7 @@ from fedadb.deploy.site_rules import (
 )
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import TestSet, mixed_order
-from fedadb.engine.local import Learner
+from fedadb.engine.local import Learner, memory_tensors
 from fedadb.experiment.build import (
     FederatedData,
     build_data,
@@ -97,7 +97,7 @@ def train(message: Message, context: Context) -> Message:
     memories = _memories(request, context)
     memory = None  # as before the first round
     if stored := memories.get(request.last_used):
-        tensors = messages.tensors_from_bytes(stored)
+        tensors = memory_tensors(messages.tensors_from_bytes(stored))
         memory = unpack(site.memory, tensors, site.learner.f.layout)
     rng = Stream(int(request.settings["seed"]))
     reply, memory = train_client(

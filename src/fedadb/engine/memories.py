@@ -8,6 +8,7 @@ from typing import Generic
 from fedadb.core.algorithm import C
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.vector import Vector
+from fedadb.engine.local import ClientMemory, memory_tensors
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
 CACHED = 8  # memories that stay in the process
@@ -26,6 +27,7 @@ class Memories(MutableMapping[int, C], Generic[C]):
         self.directory = directory
         self.versions = versions
         self._kind = kind_of(like)
+        self._upgrade = memory_tensors if isinstance(like, ClientMemory) else dict
         self._w = w
         self._changed: dict[int, int] = {}  # versions that are not committed
         self._cached: OrderedDict[tuple[int, int], C] = OrderedDict()  # by client and version
@@ -37,7 +39,8 @@ class Memories(MutableMapping[int, C], Generic[C]):
                 f"client {k} cannot resume without it; delete the run's directory to start over"
             )
             tensors, _ = read_tensors(self._path(k, version), remedy)
-            on_device = {name: tensor.to(self._w.flat.device) for name, tensor in tensors.items()}
+            device = self._w.flat.device
+            on_device = {name: t.to(device) for name, t in self._upgrade(tensors).items()}
             self._cache(k, version, unpack(self._kind, on_device, self._w.layout))
         self._cached.move_to_end((k, version))
         return self._cached[k, version]
