@@ -30,7 +30,7 @@ class ClientMemory(NamedTuple, Generic[C, M]):
 
 
 def memory_tensors(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a stored ClientMemory; in earlier versions it was the algorithm's part alone."""
+    """The tensors of a stored ClientMemory; earlier versions stored the algorithm's part alone."""
     if any(name.startswith(("algorithm/", "filters/")) for name in stored):
         return dict(stored)
     return {f"algorithm/{name}": tensor for name, tensor in stored.items()}
