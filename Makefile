@@ -29,6 +29,7 @@ bench: $(DEV_STAMP) peers
 	$(BIN)/python benchmarks/engine_overhead.py
 	$(BIN)/python -m benchmarks.breakdown
 	$(BIN)/python benchmarks/scaling.py --leave-out '$(LEAVE_OUT)'
+	$(BIN)/python -m benchmarks.round_memory
 	$(BIN)/python benchmarks/fedadb_cost.py
 	$(BIN)/python benchmarks/algorithm_cost.py
 	$(BIN)/python -m benchmarks.data_loading
