@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,14 @@ class Classifier(nn.Module):
         return Output(features, self.heads[head](features))
 
 
+class FastBody(Protocol):
+    """A body as a function of the model's parameters by name, and of a batch of images."""
+
+    def __call__(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The features of the images, one row each."""
+        ...
+
+
 @dataclass(frozen=True)
 class Model:
     """A classifier as a function `f(w, x)` of its weights and inputs.
@@ -89,6 +97,8 @@ class Model:
     classes: int
     # bfloat16: convolutions and products in bfloat16, weights and sums in float32.
     precision: Literal["float32", "bfloat16"] = "float32"
+    # The same body as a function of its parameters and images, for CPUs and first derivatives.
+    fast_body: FastBody | None = None
 
     def __post_init__(self) -> None:
         for name, part in self.module.named_modules():
@@ -128,7 +138,13 @@ class Model:
         everything = [*self.module.named_parameters(), *self.module.named_buffers()]
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
+    @cached_property
+    def _frozen(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self.module.named_parameters() if not p.requires_grad}
+
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
+        if self.fast_body and self.precision == "float32" and not stacking() and not x.is_cuda:
+            return self._compute_fast(w, x, head or self.head)
         if x.ndim == 4 and not stacking():
             # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
@@ -138,6 +154,14 @@ class Model:
         with torch.autocast(x.device.type, torch.bfloat16):
             low: Output = functional_call(self.module, w.views(), (x, head or self.head))
         return Output(low.features.float(), low.logits.float())
+
+    def _compute_fast(self, w: Vector, x: Tensor, head: str) -> Output:
+        assert self.fast_body is not None
+        views = w.views()
+        features = self.fast_body({**self._frozen, **views} if self._frozen else views, x)
+        prefix = f"heads.{head}."
+        own = {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
+        return Output(features, functional_call(self.module.heads[head], own, (features,)))
 
 
 def assemble(
