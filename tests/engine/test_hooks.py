@@ -205,6 +205,7 @@ def test_a_server_optimiser_works_with_methods_that_take_a_mean(
         return Experiment(
             dataset="digits",
             rounds=4,
+            model={"name": "mlp", "hidden": [16]},
             algorithm=algorithm,
             federation={"clients": 6, "participation": 0.5},
             local={"epochs": 1, "lr": 0.02},

@@ -252,6 +252,7 @@ def experiment(**settings: Any) -> Experiment:
         **{
             "dataset": "digits",
             "rounds": 4,
+            "model": {"name": "mlp", "hidden": [16]},
             "algorithm": "feddyn",
             "federation": {"clients": 6, "participation": 0.5},
             "local": {"epochs": 1, "lr": 0.02},
