@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import UninitializedParameter
 
 from fedadb.core.errors import BadInput
 from fedadb.core.stream import Stream
@@ -91,6 +92,11 @@ class Model:
     precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
+        for name, parameter in self.module.named_parameters():
+            if isinstance(parameter, UninitializedParameter):
+                raise BadInput(
+                    f"{name} has no size yet: state it, or pass a batch through the module"
+                )
         for name, part in self.module.named_modules():
             if getattr(part, "running_mean", None) is not None:
                 raise BadInput(
