@@ -92,11 +92,6 @@ class Model:
     precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        for name, parameter in self.module.named_parameters():
-            if isinstance(parameter, UninitializedParameter):
-                raise BadInput(
-                    f"{name} has no size yet: state it, or pass a batch through the module"
-                )
         for name, part in self.module.named_modules():
             if getattr(part, "running_mean", None) is not None:
                 raise BadInput(
@@ -168,11 +163,21 @@ def assemble(
     f = fedadb.assemble(body, fedadb.FedAvg().heads, domain, classes=4, rng=fedadb.Stream(0))
     ```
     """
+    require_sizes(body)
     features = _features(body, domain.shape)
     with rng.at("heads").seeded():
         f = Model(Classifier(body, heads(features, classes)), domain, classes)
     _require_function(body, domain)
     return f
+
+
+def require_sizes(module: nn.Module) -> None:
+    """Raise BadInput if a layer takes its size, and its initial weights, from the first batch."""
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise BadInput(
+                f"{name} of the model has no size yet: state it in place of a lazy layer"
+            )
 
 
 def _features(body: nn.Module, shape: tuple[int, ...]) -> int:
