@@ -155,6 +155,7 @@ def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:
 def test_a_run_resumes_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
     table = {
         "rounds": 4,
+        "model": {"name": "mlp", "hidden": [16]},
         "local": {"epochs": 1},
         "federation": {"clients": 6, "participation": 0.5},
     }
@@ -292,7 +293,8 @@ def test_what_a_federation_holds_does_not_grow(algorithm: Any_) -> None:
 def test_every_algorithm_meets_the_same_clients(tmp_path: Path) -> None:
     seen = set()
     for name in ALGORITHMS:
-        experiment = Experiment.read({"rounds": 2, "local": {"epochs": 1}, "algorithm": name})
+        table = {"rounds": 2, "local": {"epochs": 1}, "model": {"name": "mlp", "hidden": [16]}}
+        experiment = Experiment.read({**table, "algorithm": name, "engine": {"workers": 1}})
         history = fedadb.run(experiment, tmp_path / name)
         seen.add(str([record["clients"] for record in history.rounds]))
     assert len(seen) == 1

@@ -201,3 +201,8 @@ def test_arrays_in_a_file_are_taken_by_the_same_rules(tmp_path: Path) -> None:
     np.savez(path, x=2 * unit(30, 8, 8, 3), y=Y)
     with pytest.raises(BadInput, match=r"mine\.npz: x has values from .*must be from 0 to 1"):
         datasets.load(f"npz:{path}")
+
+
+def test_a_sparse_tensor_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"a sparse tensor; use to_dense\(\)"):
+        Data(torch.eye(10).to_sparse(), torch.arange(10) % 2)

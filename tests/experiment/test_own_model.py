@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fedadb
 from fedadb.core.errors import BadInput
+from fedadb.datasets.tensors import Data
 from fedadb.experiment import identity
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import build_data, build_model
@@ -338,3 +339,11 @@ def test_a_class_in_a_script_goes_by_the_name_of_the_file(monkeypatch: pytest.Mo
     monkeypatch.setattr(Script, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "/a/b/train.py", False)
     assert own_name(Script).startswith("train:")
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.LazyLinear(4)), lambda: nn.LazyLinear(4)])
+def test_a_layer_without_a_size_is_refused(model: Any) -> None:
+    """Its initial weights would not follow from the seed."""
+    x, y = torch.randn(400, 6), torch.arange(400) % 2
+    with pytest.raises(BadInput, match="has no size yet: state it in place of a lazy layer"):
+        build_model(Experiment(dataset=Data(x, y), model=model), Data(x, y).splits.spec)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import UninitializedParameter
 
 from fedadb.core.errors import BadInput
 from fedadb.core.stream import Stream
@@ -186,11 +187,21 @@ def assemble(
     f = fedadb.assemble(body, fedadb.FedAvg().heads, domain, classes=4, rng=fedadb.Stream(0))
     ```
     """
+    require_sizes(body)
     features = _features(body, domain.shape)
     with rng.at("heads").seeded():
         f = Model(Classifier(body, heads(features, classes)), domain, classes)
     _require_function(body, domain)
     return f
+
+
+def require_sizes(module: nn.Module) -> None:
+    """Raise BadInput if a layer takes its size, and its initial weights, from the first batch."""
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise BadInput(
+                f"{name} of the model has no size yet: state it in place of a lazy layer"
+            )
 
 
 def _features(body: nn.Module, shape: tuple[int, ...]) -> int:

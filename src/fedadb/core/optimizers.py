@@ -105,15 +105,34 @@ class Adam:
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
     eps: Annotated[float, Gt(0)] = 1e-8
 
+    decoupled_weight_decay = False
+
     def start(self, w: Vector) -> Moments:
-        return _zero_moments(w)
+        steps = torch.zeros((), dtype=torch.float32, device=w.flat.device)
+        return Moments(torch.zeros_like(w.flat), torch.zeros_like(w.flat), steps)
 
     def step(self, w: Vector, g: Vector, state: Moments, lr: float, weight_decay: float) -> None:
-        _adam_step(self, w, g, state, lr, weight_decay, decoupled=False)
+        adam(
+            [w.flat],
+            [g.flat],
+            [state.m],
+            [state.v],
+            [],
+            [state.steps],
+            decoupled_weight_decay=self.decoupled_weight_decay,
+            amsgrad=False,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            lr=lr,
+            weight_decay=weight_decay,
+            eps=self.eps,
+            maximize=False,
+            fused=True,
+        )
 
 
 @dataclass(frozen=True)
-class AdamW:
+class AdamW(Adam):
     """Adam with weight decay apart from the gradient, of Loshchilov and Hutter (ICLR 2019).
 
     ```python
@@ -121,49 +140,7 @@ class AdamW:
     ```
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
-    eps: Annotated[float, Gt(0)] = 1e-8
-
-    def start(self, w: Vector) -> Moments:
-        return _zero_moments(w)
-
-    def step(self, w: Vector, g: Vector, state: Moments, lr: float, weight_decay: float) -> None:
-        _adam_step(self, w, g, state, lr, weight_decay, decoupled=True)
-
-
-def _zero_moments(w: Vector) -> Moments:
-    steps = torch.zeros((), dtype=torch.float32, device=w.flat.device)
-    return Moments(torch.zeros_like(w.flat), torch.zeros_like(w.flat), steps)
-
-
-def _adam_step(
-    given: Adam | AdamW,
-    w: Vector,
-    g: Vector,
-    state: Moments,
-    lr: float,
-    weight_decay: float,
-    *,
-    decoupled: bool,
-) -> None:
-    adam(
-        [w.flat],
-        [g.flat],
-        [state.m],
-        [state.v],
-        [],
-        [state.steps],
-        decoupled_weight_decay=decoupled,
-        amsgrad=False,
-        beta1=given.beta1,
-        beta2=given.beta2,
-        lr=lr,
-        weight_decay=weight_decay,
-        eps=given.eps,
-        maximize=False,
-        fused=True,
-    )
+    decoupled_weight_decay = True
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}

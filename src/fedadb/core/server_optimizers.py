@@ -146,40 +146,35 @@ class ServerAdam:
     ) -> tuple[Vector, AdaptiveState]:
         delta = proposal - w
         m = _mean(state.m, delta, self.beta1)
-        v = self.beta2 * state.v + (1 - self.beta2) * delta * delta
-        return _adaptive(w, m, v, _rate(self, round), self.tau), AdaptiveState(m, v)
+        v = self.second_moment(state.v, delta * delta)
+        return _adaptive(w, m, v, self.rate(round), self.tau), AdaptiveState(m, v)
+
+    def second_moment(self, v: Vector, square: Vector) -> Vector:
+        """The next v, given Δ²."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+    def rate(self, round: Round) -> float:
+        """η of the round."""
+        lr = self.lr
+        if self.follow_schedule:
+            lr *= round.lr_factor
+        if self.bias_correction:
+            lr *= math.sqrt(1 - self.beta2**round.t) / (1 - self.beta1**round.t)
+        return lr
 
 
 @dataclass(frozen=True)
-class ServerYogi:
-    """FedYogi: v ← v − (1 − β₂)Δ² sign(v − Δ²). Unlike Adam's, its v falls slowly.
-
-    The learning rate follows the clients' schedule, as with ServerAdam.
+class ServerYogi(ServerAdam):
+    """FedYogi: FedAdam with v ← v − (1 − β₂)Δ² sign(v − Δ²), which falls more slowly.
 
     ```python
     fedadb.Experiment(algorithm="fedavg", server={"optimizer": fedadb.ServerYogi(tau=0.01)})
     ```
     """
 
-    lr: Annotated[float, Gt(0)] = 0.01  # η of the first round
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # of the mean of Δ
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # how slowly v follows Δ²
-    tau: Annotated[float, Gt(0)] = 1e-3  # τ: added to √v
-    initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before the first round; τ²
-    bias_correction: bool = False  # multiply η by √(1 − β₂ᵗ) / (1 − β₁ᵗ); the paper does not
-    follow_schedule: bool = True  # multiply η by the factor of the clients' learning rate
-
-    def init(self, w: Vector) -> AdaptiveState:
-        return _start(w, self.initial, self.tau)
-
-    def step(
-        self, w: Vector, proposal: Vector, state: AdaptiveState, round: Round
-    ) -> tuple[Vector, AdaptiveState]:
-        delta = proposal - w
-        m, square = _mean(state.m, delta, self.beta1), delta * delta
-        sign: Tensor = torch.sign((state.v - square).flat)
-        v = state.v - (1 - self.beta2) * square * sign
-        return _adaptive(w, m, v, _rate(self, round), self.tau), AdaptiveState(m, v)
+    def second_moment(self, v: Vector, square: Vector) -> Vector:
+        sign: Tensor = torch.sign((v - square).flat)
+        return v - (1 - self.beta2) * square * sign
 
 
 def _start(w: Vector, initial: float | Literal["auto"], tau: float) -> AdaptiveState:
@@ -189,16 +184,6 @@ def _start(w: Vector, initial: float | Literal["auto"], tau: float) -> AdaptiveS
 
 def _mean(m: Vector, delta: Vector, beta1: float) -> Vector:
     return beta1 * m + (1 - beta1) * delta
-
-
-def _rate(given: ServerAdam | ServerYogi, round: Round) -> float:
-    """η of the round."""
-    lr = given.lr
-    if given.follow_schedule:
-        lr *= round.lr_factor
-    if given.bias_correction:
-        lr *= math.sqrt(1 - given.beta2**round.t) / (1 - given.beta1**round.t)
-    return lr
 
 
 def _adaptive(w: Vector, m: Vector, v: Vector, lr: float, tau: float) -> Vector:

@@ -97,5 +97,7 @@ def _to_array(given: Tensor | ArrayLike) -> NDArray[np.generic]:
             return np.asarray(given)
         except ValueError as error:  # rows of different lengths
             raise BadInput(f"{SOURCE}: {error}") from error
+    if given.layout is not torch.strided:
+        raise BadInput(f"{SOURCE}: a sparse tensor; use to_dense()")
     tensor = given.detach().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

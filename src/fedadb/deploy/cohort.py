@@ -147,16 +147,12 @@ class SiteCohort:
                 recent = [(norms[part], rows) for norms, rows in self._recent]
                 spread, what = Spread.of(recent), "the median of recent replies"
         largest = {k: spread.bound(self.sites.counted[k], bound) for k in valid}
-        subject = (
-            "its weights are {} away from the received ones"
-            if part == "w"
-            else (f"the norm of its {part} is {{}}")
-        )
+        norms = {k: checked.norms[part] for k, checked in valid.items()}
         return {
-            k: f"{subject.format(f'{checked.norms[part]:.4g}')}; by {what} and "
-            f"deployment.median_bound, {largest[k]:.4g} is the most"
-            for k, checked in valid.items()
-            if checked.norms[part] > largest[k] > 0
+            k: f"{_length(part, norm)}; by {what} and deployment.median_bound, "
+            f"{largest[k]:.4g} is the most"
+            for k, norm in norms.items()
+            if norm > largest[k] > 0
         }
 
     def _norms(self, part: str, replies: Mapping[int, CheckedReply]) -> list[tuple[float, int]]:
@@ -170,6 +166,12 @@ class SiteCohort:
             if counted == self.sites.rows[k]
             else reply._replace(examples=torch.tensor(counted))
         )
+
+
+def _length(part: str, norm: float) -> str:
+    if part == "w":
+        return f"its weights are {norm:.4g} away from the received ones"
+    return f"the norm of its {part} is {norm:.4g}"
 
 
 def describe(replies: DeliveryState, name_of: Mapping[int, str], away: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
 from fedadb.core.stream import Stream
-from fedadb.core.vector import HasWeights
+from fedadb.core.vector import Vector, Weights
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.local import Learner
 from fedadb.engine.process import one_thread
@@ -183,6 +183,8 @@ class _Arrivals:
             )
 
     def _require_same_shapes(self, k: int, reply: Reply[Any]) -> None:
+        if isinstance(reply.upload, Weights):  # the model's, wherever they are used
+            return
         found = shapes(reply.upload)
         self.shapes = self.shapes or found
         for path in found.keys() | self.shapes.keys():
@@ -194,16 +196,13 @@ class _Arrivals:
                 )
 
 
-def _require_finite(tree: HasWeights, otherwise: str) -> None:
+def _require_finite(tree: Any, otherwise: str) -> None:
     """Raise a Fault if a number of the server's state or of an upload is not finite."""
-    if tree.w.flat.isfinite().all():
-        rest = {path: t for path, t in pack(tree).items() if not path.startswith("w/")}
-        wrong = [path.partition("/")[0] for path, t in rest.items() if not t.isfinite().all()]
-        what = wrong[0] if wrong else None
-    else:
-        what = "weights"
-    if what:
-        raise Fault(
-            f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder settings "
-            "of the algorithm may help"
-        )
+    for name, part in zip(tree._fields, tree, strict=True):
+        tensors = [part.flat] if isinstance(part, Vector) else pack(part, name).values()
+        if not all(tensor.isfinite().all() for tensor in tensors):
+            what = "weights" if name == "w" else name
+            raise Fault(
+                f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder "
+                "settings of the algorithm may help"
+            )

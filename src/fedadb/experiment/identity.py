@@ -96,8 +96,9 @@ def require_same_run(out: Path, experiment: Experiment) -> None:
         return
     table = load_toml(out / EXPERIMENT)
     _require_same_own_code(table, experiment, out)
+    table = _with_parts_in_memory(table, experiment, out)
     try:
-        written = Experiment.read(_with_parts_in_memory(table, experiment, out))
+        written = Experiment.read(table)
     except BadInput as error:
         raise BadInput(f"{out / EXPERIMENT} is not a resolved experiment: {error}") from error
     there, here = (_identity(e.table()) for e in (written, experiment))

@@ -91,9 +91,9 @@ def algorithms() -> dict[str, Path]:
     """The file of each registered algorithm: its name is that of the class in lower case."""
     folder = PACKAGE / "algorithms"
     tree = _parsed(folder / "__init__.py")
-    registered = next(node.iter for node in ast.walk(tree) if isinstance(node, ast.comprehension))
-    assert isinstance(registered, ast.Tuple)
-    names = [element.id.lower() for element in registered.elts if isinstance(element, ast.Name)]
+    listed = next(node.iter for node in ast.walk(tree) if isinstance(node, ast.comprehension))
+    assert isinstance(listed, ast.Tuple)
+    names = [element.id.lower() for element in listed.elts if isinstance(element, ast.Name)]
     return {name: folder / f"{name}.py" for name in names}
 
 
@@ -156,7 +156,12 @@ def declared(path: Path, name: str) -> type[Any] | None:
     found = [n for n in _parsed(path).body if isinstance(n, ast.ClassDef) and n.name == name]
     if not found:
         return None
-    body: list[ast.stmt] = [n for n in found[0].body if isinstance(n, ast.AnnAssign)]
+    body: list[ast.stmt] = [
+        statement
+        for one in (*_bases(found[0], path), found[0])
+        for statement in one.body
+        if isinstance(statement, ast.AnnAssign)
+    ]
     cls = ast.ClassDef(name, bases=[], keywords=[], body=body or [ast.Pass()], decorator_list=[])
     module = ast.fix_missing_locations(ast.Module([cls], type_ignores=[]))
     namespace: dict[str, Any] = dict(NAMESPACE)
@@ -165,6 +170,12 @@ def declared(path: Path, name: str) -> type[Any] | None:
     except NameError:
         return None
     return dataclasses.dataclass(frozen=True)(namespace[name])
+
+
+def _bases(cls: ast.ClassDef, path: Path) -> list[ast.ClassDef]:
+    """The base classes in the same file."""
+    names = {base.id for base in cls.bases if isinstance(base, ast.Name)}
+    return [n for n in _parsed(path).body if isinstance(n, ast.ClassDef) and n.name in names]
 
 
 @cache

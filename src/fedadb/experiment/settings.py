@@ -201,13 +201,10 @@ class Settings(BaseModel):
     @field_validator("deployment", mode="before")
     @classmethod
     def _deployment(cls, given: Any) -> Deployment:
-        if isinstance(given, dict) and "norm_bound" in given:  # a setting of earlier versions
-            given = dict(given)
-            if (norm := given.pop("norm_bound")) == "none":
-                return validation.to_dataclass(Deployment, given, "deployment")
+        if isinstance(given, dict) and "norm_bound" in given:
             raise BadInput(
                 "deployment.norm_bound is now a filter: [[filter]] with name = 'norm_bound' and "
-                f"norm = {norm}"
+                f"norm = {given['norm_bound']}"
             )
         return validation.to_dataclass(Deployment, given, "deployment")
 

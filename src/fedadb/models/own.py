@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from fedadb.core.errors import BadInput
+from fedadb.core.model import require_sizes
 from fedadb.storage.tensorfile import raw_bytes
 
 
@@ -41,6 +42,7 @@ class GivenBody:
     """A body that exists already: a copy of the user's module. Training starts from its weights."""
 
     def __init__(self, module: nn.Module) -> None:
+        require_sizes(module)
         self._module = copy.deepcopy(module).cpu()
 
     @property

@@ -12,7 +12,7 @@ def notes(comparison: Comparison) -> list[str]:
     if unfinished := sum(not run.finished for run in runs):
         lines.append(f"{unfinished} of the runs are not finished.")
     if lost := sum(len(record.get("lost", ())) for run in runs for record in run.rounds):
-        lines.append(f"{lost} replies of sites were lost; rounds.jsonl has the reasons.")
+        lines.append(f"{lost} replies were lost; rounds.jsonl has the reasons.")
     lines += _dataset_values(comparison)
     lines += _unlabelled(comparison)
     for setting in comparison.settings:
