@@ -6,39 +6,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedadb.kernels.operators import Layer, convolutions
+from fedadb.kernels.operators import Layer, evaluate, forward
 
 LARGEST_KERNEL = 7
 MOST_CHANNELS = 64  # with more, torch's kernels are as fast
+MOST_LAYERS = 32
+
+Named = tuple[str, nn.Module]
 
 
 @dataclass(frozen=True)
 class LanesBody:
-    """An nn.Sequential of convolutions, and then of linear layers, as a function of its weights.
+    """An nn.Sequential of convolutions and linear layers, as a function of its weights.
 
-    Images lie side by side in memory: a row of a matrix has one value of every image. So the linear
-    layers multiply from the left, and nothing is transposed on the way.
-
-    It computes one call at a time on a CPU, in float32, and first derivatives only. Whoever needs
-    `torch.vmap`, second derivatives or another device uses the body itself.
+    It computes on CPUs, in float32, and first derivatives only. Whoever needs `torch.vmap`, second
+    derivatives or another device uses the body itself.
     """
 
-    program: tuple[int, ...]  # the fields of each convolution's Layer
-    convolutions: tuple[str, ...]  # names of the modules
-    rest: tuple[str | None, ...]  # names of the linear layers that follow; None: ReLU
+    names: tuple[str, ...]  # of the modules
+    program: tuple[int, ...]  # the fields of each module's Layer
 
     def __call__(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The features of the images, one row each."""
-        weights = [parameters[f"{name}.weight"] for name in self.convolutions]
-        biases = [parameters[f"{name}.bias"] for name in self.convolutions]
-        columns, _, _ = convolutions(x, weights, biases, list(self.program))
-        h = columns[:, : len(x)]
-        for name in self.rest:
-            if name is None:
-                h = torch.relu(h)
-            else:
-                h = torch.addmm(parameters[f"{name}.bias"][:, None], parameters[f"{name}.weight"], h)
-        return h.t()
+        weights = [parameters[f"{name}.weight"] for name in self.names]
+        biases = [parameters[f"{name}.bias"] for name in self.names]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights, *biases)):
+            columns, _, _ = forward(x, weights, biases, list(self.program))
+        else:
+            columns = evaluate(x, weights, biases, list(self.program))
+        return columns[:, : len(x)].t()
 
 
 def fast_body(body: nn.Module, shape: tuple[int, ...], path: str) -> LanesBody | None:
@@ -46,36 +42,51 @@ def fast_body(body: nn.Module, shape: tuple[int, ...], path: str) -> LanesBody |
 
     Its parameters' names begin with `path`.
     """
-    if not isinstance(body, nn.Sequential) or len(shape) != 3:
+    if type(body) is not nn.Sequential or len(shape) != 3:
         return None
     modules = list(_leaves(body, path))
-    layers: list[Layer] = []
-    names: list[str] = []
-    channels, height, width = shape
-    while modules and (layer := _layer(modules[0][1], channels, height, width)):
-        names.append(modules.pop(0)[0])
-        while modules and (after := _after(layer, modules[0][1])):
-            layer = after
-            modules.pop(0)
-        layers.append(layer)
-        channels, height, width = layer.output_shape
-        if height < 1 or width < 1:
-            return None
-    rest = _linear_layers(modules)
-    if not layers or rest is None:
+    trained = [module for _, module in modules if list(module.parameters())]
+    if len(set(trained)) < len(trained) or not all(map(_plain, (body, *body.modules()))):
         return None
-    return LanesBody(tuple(number for layer in layers for number in layer), tuple(names), rest)
+    named = [*_convolutions(modules, shape)]
+    if not named:
+        return None
+    named += _linear_layers(modules, named[-1][1].features)
+    if modules or len(named) > MOST_LAYERS:
+        return None
+    layers = [layer for _, layer in named]
+    return LanesBody(
+        tuple(name for name, _ in named), tuple(number for layer in layers for number in layer)
+    )
 
 
-def _leaves(body: nn.Sequential, path: str) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in body.named_children():
-        if isinstance(module, nn.Sequential):
+def _plain(module: nn.Module) -> bool:
+    """Whether calling the module is its class's forward, and nothing else."""
+    return not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def _leaves(body: nn.Sequential, path: str) -> Iterator[Named]:
+    for name, module in body._modules.items():  # named_children would leave out repetitions
+        assert module is not None
+        if type(module) is nn.Sequential and _plain(module):
             yield from _leaves(module, f"{path}{name}.")
         else:
             yield path + name, module
 
 
-def _layer(module: nn.Module, channels: int, height: int, width: int) -> Layer | None:
+def _convolutions(modules: list[Named], shape: tuple[int, ...]) -> Iterator[tuple[str, Layer]]:
+    """Takes the convolutions, with what follows each, off the front of the list."""
+    channels, height, width = shape
+    while modules and (layer := _convolution(modules[0][1], channels, height, width)):
+        name, _ = modules.pop(0)
+        while modules and (after := _followed(layer, modules[0][1])):
+            layer = after
+            modules.pop(0)
+        yield name, layer
+        channels, height, width = layer.output_shape
+
+
+def _convolution(module: nn.Module, channels: int, height: int, width: int) -> Layer | None:
     """The convolution as a Layer; None if our kernels do not compute it."""
     if type(module) is not nn.Conv2d or module.bias is None:
         return None
@@ -98,7 +109,7 @@ def _layer(module: nn.Module, channels: int, height: int, width: int) -> Layer |
     return Layer(channels, module.out_channels, kernel, int(padding[0]), height, width, 0, 0)
 
 
-def _after(layer: Layer, module: nn.Module) -> Layer | None:
+def _followed(layer: Layer, module: nn.Module) -> Layer | None:
     """The layer with the module after it; None if it is no ReLU or 2×2 pooling, or a second one."""
     if type(module) is nn.ReLU and not layer.relu:
         return layer._replace(relu=1)
@@ -110,18 +121,21 @@ def _after(layer: Layer, module: nn.Module) -> Layer | None:
     return None
 
 
-def _linear_layers(modules: list[tuple[str, nn.Module]]) -> tuple[str | None, ...] | None:
-    """The names of the linear layers after a Flatten, None for ReLU; None if others are there."""
-    if not modules or type(modules[0][1]) is not nn.Flatten:
-        return None
-    if (modules[0][1].start_dim, modules[0][1].end_dim) != (1, -1):
-        return None
-    rest: list[str | None] = []
-    for name, module in modules[1:]:
-        if type(module) is nn.ReLU:
-            rest.append(None)
-        elif type(module) is nn.Linear and module.bias is not None:
-            rest.append(name)
-        else:
-            return None
-    return tuple(rest)
+def _linear_layers(modules: list[Named], features: int) -> Iterator[tuple[str, Layer]]:
+    """Takes a Flatten, and the linear layers with their ReLUs, off the front of the list."""
+    if not modules or not _flattens(modules[0][1]):
+        return
+    modules.pop(0)
+    while modules and type(module := modules[0][1]) is nn.Linear:
+        if module.bias is None or module.in_features != features:
+            return
+        name, _ = modules.pop(0)
+        features = module.out_features
+        relu = bool(modules) and type(modules[0][1]) is nn.ReLU
+        if relu:
+            modules.pop(0)
+        yield name, Layer(module.in_features, features, relu=int(relu))
+
+
+def _flattens(module: nn.Module) -> bool:
+    return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)

@@ -1,4 +1,4 @@
-"""Compiles lanes.cpp for this machine, once, and loads it.
+"""Compiles network.cpp for this machine, once, and loads it.
 
 The library lies in the user's cache under a name that follows from the source, the compiler and the
 processor. It has a plain C interface, because torch's C++ headers alone take most of a minute.
@@ -19,7 +19,7 @@ import pooch
 from fedadb.core.errors import Fault
 from fedadb.progress import Progress, no_progress
 
-SOURCE = Path(__file__).with_name("lanes.cpp")
+SOURCE = Path(__file__).with_name("network.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
 
@@ -71,7 +71,7 @@ def build(progress: Progress = no_progress) -> Path:
 def library() -> ctypes.CDLL:
     """The loaded library."""
     loaded = ctypes.CDLL(str(build()))
-    for function in ("fedadb_saved_values", "fedadb_saved_bytes", "fedadb_work"):
+    for function in ("fedadb_forward_work", "fedadb_backward_work"):
         getattr(loaded, function).restype = ctypes.c_size_t
     return loaded
 
