@@ -72,9 +72,14 @@ class Classifier(nn.Module):
 
 
 class FastBody(Protocol):
-    """A body as a function of the model's parameters by name, and of a batch of images."""
+    """A body as a function of its weights, in one vector, and of a batch of images."""
 
-    def __call__(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    @property
+    def size(self) -> int:
+        """The number of its weights."""
+        ...
+
+    def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
         """The features of the images, one row each."""
         ...
 
@@ -140,8 +145,11 @@ class Model:
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
     @cached_property
-    def _frozen(self) -> dict[str, Tensor]:
-        return {name: p.detach() for name, p in self.module.named_parameters() if not p.requires_grad}
+    def _fast_layout(self) -> Layout:
+        """The weights of the body as one part, which is the first, and those of the heads."""
+        assert self.fast_body is not None
+        heads = {name: shape for name, (_, _, shape) in self.layout.slots.items() if name.startswith("heads.")}
+        return Layout(("body", *heads), ((self.fast_body.size,), *heads.values()))
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
         if self.fast_body and self.precision == "float32" and not stacking() and not x.is_cuda:
@@ -158,8 +166,8 @@ class Model:
 
     def _compute_fast(self, w: Vector, x: Tensor, head: str) -> Output:
         assert self.fast_body is not None
-        views = w.views()
-        features = self.fast_body({**self._frozen, **views} if self._frozen else views, x)
+        views = Vector(w.flat, self._fast_layout).views()
+        features = self.fast_body(views.pop("body"), x)
         prefix = f"heads.{head}."
         own = {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
         return Output(features, functional_call(self.module.heads[head], own, (features,)))

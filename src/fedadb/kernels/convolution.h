@@ -66,39 +66,41 @@ inline void convolve_tile(View<const float> x, int in, const float* w, int out, 
     for (int q = 0; q < WIDE; q++) store(y.at(o, 0, q), sum[o][q]);
 }
 
+// A row of `columns` values; x is `width` wide, and `bordered` says that it has a border of K - 1 zeros.
 template <int K, int OUT>
-void convolve_row(View<const float> x, int in, const float* w, int out, const float* bias,
-                  View<float> y, int columns, int first, int last, bool full_border) {
+void convolve_row(View<const float> x, int width, int in, const float* w, int out, const float* bias,
+                  View<float> y, int columns, int first, int last, bool bordered) {
   auto tile = [&](int q, auto wide, auto edge) {
     convolve_tile<K, OUT, decltype(wide)::value, decltype(edge)::value>(
         x.from(0, 0, q), in, w, out, bias, y.from(0, 0, q), first, last);
   };
-  using Inner = std::integral_constant<Edge, Edge::none>;
+  using None = std::integral_constant<Edge, Edge::none>;
+  using Left = std::integral_constant<Edge, Edge::left>;
+  using Right = std::integral_constant<Edge, Edge::right>;
   if (columns < COLUMNS) {
-    for (int q = 0; q < columns; q++) tile(q, Size<1>{}, Inner{});
+    for (int q = 0; q < columns; q++) tile(q, Size<1>{}, None{});
     return;
   }
+  bordered = bordered && K > 1 && columns >= COLUMNS + K - 1;  // no tile has both edges
   for (int q = 0; q < columns; q += COLUMNS) {
     int start = q + COLUMNS <= columns ? q : columns - COLUMNS;  // the last tiles may overlap
-    if (full_border && K > 1 && columns >= COLUMNS + K - 1 && start == 0)
-      tile(start, Size<COLUMNS>{}, std::integral_constant<Edge, Edge::left>{});
-    else if (full_border && K > 1 && columns >= COLUMNS + K - 1 && start + COLUMNS == columns)
-      tile(start, Size<COLUMNS>{}, std::integral_constant<Edge, Edge::right>{});
-    else
-      tile(start, Size<COLUMNS>{}, Inner{});
+    if (bordered && start == 0) tile(start, Size<COLUMNS>{}, Left{});
+    else if (bordered && start + COLUMNS + K - 1 == width) tile(start, Size<COLUMNS>{}, Right{});
+    else tile(start, Size<COLUMNS>{}, None{});
   }
 }
 
 // Row r of the convolution of x, whose outer `border` rows and columns are zero; w is
-// in × K × K × out. y is the place of that row; x has `height` rows.
+// in × K × K × out. y is the place of that row.
 template <int K>
-void convolve(View<const float> x, int in, int height, const float* w, int out, const float* bias,
-              View<float> y, int r, int columns, int border) {
+void convolve(View<const float> x, int height, int width, int in, const float* w, int out,
+              const float* bias, View<float> y, int r, int columns, int border) {
   int first = border > r ? border - r : 0, beyond = r + K - (height - border);
   int last = beyond > 0 ? K - beyond : K;
   split<ROWS>(out, [&](int o, auto size) {
-    convolve_row<K, decltype(size)::value>(x.from(0, r, 0), in, w + o, out, bias ? bias + o : nullptr,
-                                           y.from(o, 0, 0), columns, first, last, border == K - 1);
+    convolve_row<K, decltype(size)::value>(x.from(0, r, 0), width, in, w + o, out,
+                                           bias ? bias + o : nullptr, y.from(o, 0, 0), columns, first,
+                                           last, border == K - 1);
   });
 }
 

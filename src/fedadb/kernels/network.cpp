@@ -20,32 +20,30 @@ struct Layer {
   int in, out, kernel, padding, height, width, relu, pool;  // height and width of the unpadded input
 
   bool linear() const { return kernel == 0; }
-  int rows() const { return height + 2 * padding - kernel + 1; }
-  int columns() const { return width + 2 * padding - kernel + 1; }
+  int padded_height() const { return height + 2 * padding; }
+  int padded_width() const { return width + 2 * padding; }
+  int rows() const { return padded_height() - kernel + 1; }
+  int columns() const { return padded_width() - kernel + 1; }
   int pooled_rows() const { return pool ? rows() / 2 : rows(); }
   int pooled_columns() const { return pool ? columns() / 2 : columns(); }
   int features() const { return linear() ? out : out * pooled_rows() * pooled_columns(); }
-  // Border of the gradient of the convolution's output, for the gradient of its input.
+  // The zeros around the gradient of the convolution's output, for the gradient of its input.
   int border() const { return kernel - 1 - padding; }
 
   // Values of a block.
   size_t input_size() const {
-    return (size_t)in * (height + 2 * padding) * (width + 2 * padding) * LANES;
+    return (size_t)in * padded_height() * padded_width() * LANES;
   }
   size_t output_size() const { return (size_t)features() * LANES; }
-  size_t gradient_size() const {
-    return (size_t)out * (rows() + 2 * border()) * (columns() + 2 * border()) * LANES;
+  size_t gradient_size(int border) const {
+    return (size_t)out * (rows() + 2 * border) * (columns() + 2 * border) * LANES;
   }
   size_t weights() const { return (size_t)in * out * (linear() ? 1 : kernel * kernel); }
   size_t padded_in() const { return (size_t)(in + LANES - 1) / LANES * LANES; }
 
   template <typename Number>
   View<Number> padded_input(Number* data) const {
-    return View<Number>::whole(data, height + 2 * padding, width + 2 * padding);
-  }
-  template <typename Number>
-  View<Number> bordered_gradient(Number* data) const {
-    return View<Number>::whole(data, rows() + 2 * border(), columns() + 2 * border());
+    return View<Number>::whole(data, padded_height(), padded_width());
   }
   // Rows of the gradient that the first-level cache holds beside the pixels.
   int strip() const {
@@ -59,6 +57,7 @@ struct Network {
   int count;
 
   const Layer& operator[](int i) const { return layers[i]; }
+  const Layer& last() const { return layers[count - 1]; }
   int convolutions() const {
     int i = 0;
     while (i < count && !layers[i].linear()) i++;
@@ -92,15 +91,31 @@ Number* take(Number*& memory, size_t count) {
   return taken;
 }
 
+// The weight and the bias of each layer, which follow each other in memory.
+template <typename Number>
+struct Parameters {
+  Number *weight[MOST_LAYERS], *bias[MOST_LAYERS];
+
+  Parameters(const Network& net, Number* memory) {
+    for (int i = 0; i < net.count; i++) {
+      weight[i] = take(memory, net[i].weights());
+      bias[i] = take(memory, net[i].out);
+    }
+  }
+};
+
 // Where each pass keeps what it needs until its end.
 struct ForwardMemory {
   float *packed[MOST_LAYERS];  // weights of the convolutions
-  float *features, *strip, *end;
+  float *features;  // of a block, after the convolutions
+  float *result;  // of a chunk
+  float *strip, *end;
 
   ForwardMemory(const Network& net, float* memory) {
     int convolutions = net.convolutions();
     for (int i = 0; i < convolutions; i++) packed[i] = take(memory, net[i].weights());
     features = take(memory, net[convolutions - 1].output_size());
+    result = take(memory, (size_t)net.last().features() * CHUNK);
     strip = take(memory, net.largest([](const Layer& layer) {
       return layer.linear() ? 0 : (size_t)layer.out * 2 * layer.columns() * LANES;
     }));
@@ -109,10 +124,13 @@ struct ForwardMemory {
 };
 
 struct BackwardMemory {
-  float *bias[MOST_LAYERS], *sums[MOST_LAYERS], *sums_end;
+  float *bias[MOST_LAYERS], *sums[MOST_LAYERS];  // of the gradients
+  float *bordered[MOST_LAYERS];  // gradients of the convolutions' outputs
+  float *zeros_end;  // of those that are zero at the beginning
   float *flipped[MOST_LAYERS];  // weights of the convolutions
   float *block[2], *chunk[2];  // gradients between two convolutions, and two linear layers
-  float *own, *transposed, *end;  // of the layer that is computed
+  float *masked, *transposed;  // of the linear layer that is computed
+  float *result, *result_gradient, *end;  // of a chunk
 
   BackwardMemory(const Network& net, float* memory) {
     for (int i = 0; i < net.count; i++) {
@@ -120,7 +138,9 @@ struct BackwardMemory {
       bias[i] = take(memory, (size_t)layer.out * LANES);
       sums[i] = take(memory, layer.linear() ? layer.out * layer.padded_in() : layer.weights() * LANES);
     }
-    sums_end = memory;
+    for (int i = 0; i < net.convolutions(); i++)
+      bordered[i] = take(memory, net[i].gradient_size(net[i].border()));
+    zeros_end = memory;
     for (int i = 0; i < net.convolutions(); i++) flipped[i] = take(memory, net[i].weights());
     for (float*& half : block)
       half = take(memory, net.largest([](const Layer& layer) {
@@ -131,12 +151,14 @@ struct BackwardMemory {
       half = take(memory, net.largest([](const Layer& layer) {
         return layer.linear() ? (size_t)layer.in * CHUNK : 0;
       }));
-    own = take(memory, net.largest([](const Layer& layer) {
-      return layer.linear() ? (size_t)layer.out * CHUNK : layer.gradient_size();
+    masked = take(memory, net.largest([](const Layer& layer) {
+      return layer.linear() ? (size_t)layer.out * CHUNK : 0;
     }));
     transposed = take(memory, net.largest([](const Layer& layer) {
       return layer.linear() ? layer.padded_in() * CHUNK : 0;
     }));
+    result = take(memory, (size_t)net.last().features() * CHUNK);
+    result_gradient = take(memory, (size_t)net.last().features() * CHUNK);
     end = memory;
   }
 };
@@ -185,8 +207,8 @@ void convolution_forward(const Layer& layer, const float* input, const float* w,
   with_kernel(layer.kernel, [&](auto size) {
     for (int r = 0; r < layer.pooled_rows(); r++) {
       for (int i = 0; i < step; i++)
-        convolve<decltype(size)::value>(x, layer.in, layer.height + 2 * layer.padding, w, layer.out,
-                                        bias, strip.from(0, i, 0), r * step + i, columns,
+        convolve<decltype(size)::value>(x, layer.padded_height(), layer.padded_width(), layer.in, w,
+                                        layer.out, bias, strip.from(0, i, 0), r * step + i, columns,
                                         layer.padding);
       auto out = z.from(0, r, 0);
       if (which)
@@ -199,14 +221,16 @@ void convolution_forward(const Layer& layer, const float* input, const float* w,
   });
 }
 
-// The gradients of a block: adds to the sums, and writes that of the input if it is asked for.
+// The gradients of a block: adds to the sums, and writes that of the input if it is asked for. The
+// border of `bordered` is zero.
 void convolution_backward(const Layer& layer, const float* input, View<const float> gz,
                           const uint8_t* which, const float* flipped, float* sums, float* bias,
-                          float* work, float* gx) {
+                          float* bordered, float* gx) {
   View<const float> x = layer.padded_input(input);
-  auto whole = layer.bordered_gradient(work);
-  auto gy = whole.from(0, layer.border(), layer.border());
-  std::memset(work, 0, layer.gradient_size() * sizeof(float));
+  int border = gx ? layer.border() : 0;
+  int height = layer.rows() + 2 * border, width = layer.columns() + 2 * border;
+  auto whole = View<float>::whole(bordered, height, width);
+  auto gy = whole.from(0, border, border);
   int step = layer.pool ? 2 : 1, strip = layer.strip();
   size_t row = (size_t)layer.pooled_columns() * LANES, plane = layer.pooled_rows() * row;
   with_kernel(layer.kernel, [&](auto size) {
@@ -223,31 +247,30 @@ void convolution_backward(const Layer& layer, const float* input, View<const flo
     if (!gx) return;
     auto out = View<float>::whole(gx, layer.height, layer.width);
     for (int r = 0; r < layer.height; r++)
-      convolve<K>(whole, layer.out, layer.rows() + 2 * layer.border(), flipped, layer.in, nullptr,
-                  out.from(0, r, 0), r, layer.width, layer.border());
+      convolve<K>(whole, height, width, layer.out, flipped, layer.in, nullptr, out.from(0, r, 0), r,
+                  layer.width, border);
   });
 }
 
 // z = w x + bias, and ReLU if asked for.
 void linear_forward(const Layer& layer, const float* x, const float* w, const float* bias, float* z,
-                    size_t z_row, int columns) {
+                    int columns) {
   auto start = [&](int r, int) { return broadcast(bias[r]); };
   bool relu = layer.relu;
   auto finish = [relu](Lanes sum) { return relu ? (sum > Lanes{} ? sum : Lanes{}) : sum; };
-  multiply({w, (size_t)layer.in, 1}, layer.out, layer.in, x, columns, z, z_row, columns, start,
+  multiply({w, (size_t)layer.in, 1}, layer.out, layer.in, x, columns, z, columns, columns, start,
            finish);
 }
 
-// The gradients of a chunk: adds to the sums (out × padded in) and to the bias's, and writes gx. z, of
-// which only the signs are used, and gz have rows of their own length; g is working memory.
-void linear_backward(const Layer& layer, const float* x, const float* z, const float* gz, size_t z_row,
-                     const float* w, float* sums, float* bias, float* g, float* transposed, float* gx,
+// The gradients of a chunk: adds to the sums (out × padded in) and to the bias's, and writes gx. Of z,
+// only the signs are used; g and transposed are working memory.
+void linear_backward(const Layer& layer, const float* x, const float* z, const float* gz, const float* w, float* sums, float* bias, float* g, float* transposed, float* gx,
                      int columns) {
   for (int o = 0; o < layer.out; o++) {
     Lanes sum = load(bias + (size_t)o * LANES);
     for (int q = 0; q < columns; q += LANES) {
-      Lanes gradient = load(gz + o * z_row + q);
-      if (layer.relu) gradient = load(z + o * z_row + q) > Lanes{} ? gradient : Lanes{};
+      Lanes gradient = load(gz + o * columns + q);
+      if (layer.relu) gradient = load(z + o * columns + q) > Lanes{} ? gradient : Lanes{};
       store(g + (size_t)o * columns + q, gradient);
       sum += gradient;
     }
@@ -276,29 +299,29 @@ size_t fedadb_backward_work(const Layer* layers, int count) {
   return BackwardMemory({layers, count}, nullptr).end - (float*)nullptr;
 }
 
-// x: n images; y: features × columns, one for each image, and more up to a multiple of LANES.
+// x: n images; y: their features.
 //
 // With `which`, the backward pass can follow: saved and which then have room for all images. Otherwise
 // saved has room for the convolutions of one block and the linear layers of a chunk. The padding in
 // saved is zero.
-void fedadb_forward(const Layer* layers, int count, const float* x, long n, const float* const* weights,
-                    const float* const* biases, float* saved, uint8_t* which, float* work, float* y) {
+void fedadb_forward(const Layer* layers, int count, const float* x, long n, const float* parameters,
+                    float* saved, uint8_t* which, float* work, float* y) {
   Network net = {layers, count};
   ForwardMemory memory(net, work);
+  Parameters<const float> w(net, parameters);
   int convolutions = net.convolutions();
-  const Layer &first = net[0], &last = net[convolutions - 1];
-  size_t pixels = (size_t)first.in * first.height * first.width;
-  size_t y_row = (n + LANES - 1) / LANES * LANES;
-  for (int i = 0; i < convolutions; i++) pack_weights(net[i], weights[i], false, memory.packed[i]);
-  for (size_t start = 0; start < y_row; start += CHUNK) {
-    int columns = (int)(y_row - start < CHUNK ? y_row - start : CHUNK);
+  const Layer& first = net[0];
+  size_t pixels = (size_t)first.in * first.height * first.width, features = net.last().features();
+  for (int i = 0; i < convolutions; i++) pack_weights(net[i], w.weight[i], false, memory.packed[i]);
+  for (long start = 0; start < n; start += CHUNK) {
+    int images = (int)(n - start < CHUNK ? n - start : CHUNK);
+    int columns = (images + LANES - 1) / LANES * LANES;
     float* input = saved;
     float* h = saved + (which ? columns / LANES : 1) * net.block_size();  // of the linear layers
-    float* z = convolutions < count ? h : y + start;
-    size_t z_row = convolutions < count ? columns : y_row;
+    float* z = convolutions < count ? h : memory.result;
     for (int block = 0; block < columns; block += LANES) {
       if (!which) input = saved;
-      long image = start + block;
+      const long image = start + block;
       enter(first, x + image * pixels, (int)(n - image < LANES ? n - image : LANES), input);
       for (int i = 0; i < convolutions; i++) {
         const Layer& layer = net[i];
@@ -306,56 +329,60 @@ void fedadb_forward(const Layer* layers, int count, const float* x, long n, cons
         auto out = View<float>::whole(memory.features, layer.pooled_rows(), layer.pooled_columns());
         if (i + 1 < convolutions)
           out = net[i + 1].padded_input(next).from(0, net[i + 1].padding, net[i + 1].padding);
-        convolution_forward(layer, input, memory.packed[i], biases[i], memory.strip, out, which);
+        convolution_forward(layer, input, memory.packed[i], w.bias[i], memory.strip, out, which);
         if (which) which += layer.output_size();
         input = next;
       }
-      for (int i = 0; i < last.features(); i++)
-        store(z + i * z_row + block, load(memory.features + (size_t)i * LANES));
+      for (int i = 0; i < net[convolutions - 1].features(); i++)
+        store(z + i * columns + block, load(memory.features + (size_t)i * LANES));
     }
     for (int i = convolutions; i < count; i++) {
       float* next = h + (size_t)net[i].in * columns;
-      bool end = i + 1 == count;
-      linear_forward(net[i], h, weights[i], biases[i], end ? y + start : next, end ? y_row : columns,
-                     columns);
+      linear_forward(net[i], h, w.weight[i], w.bias[i], i + 1 < count ? next : memory.result, columns);
       h = next;
     }
+    transpose(memory.result, columns, features, images, y + start * features, features);
     if (which) saved = h;
   }
 }
 
-// g: the gradient of y, zero in columns without an image. gx may be null.
+// y: the features; g: their gradient; gx may be null.
 void fedadb_backward(const Layer* layers, int count, const float* y, const float* g, long n,
-                     const float* const* weights, const float* saved, const uint8_t* which,
-                     float* work, float* const* gw, float* const* gb, float* gx) {
+                     const float* parameters, const float* saved, const uint8_t* which, float* work,
+                     float* gradient, float* gx) {
   Network net = {layers, count};
   BackwardMemory memory(net, work);
+  Parameters<const float> w(net, parameters);
+  Parameters<float> gw(net, gradient);
   int convolutions = net.convolutions();
-  const Layer &first = net[0], &last = net[convolutions - 1];
-  size_t pixels = (size_t)first.in * first.height * first.width;
-  size_t y_row = (n + LANES - 1) / LANES * LANES;
-  std::memset(work, 0, (memory.sums_end - work) * sizeof(float));
-  for (int i = 0; i < convolutions; i++) pack_weights(net[i], weights[i], true, memory.flipped[i]);
-  for (size_t start = 0; start < y_row; start += CHUNK) {
-    int columns = (int)(y_row - start < CHUNK ? y_row - start : CHUNK);
+  const Layer& first = net[0];
+  size_t pixels = (size_t)first.in * first.height * first.width, features = net.last().features();
+  std::memset(work, 0, (memory.zeros_end - work) * sizeof(float));
+  for (int i = 0; i < convolutions; i++) pack_weights(net[i], w.weight[i], true, memory.flipped[i]);
+  for (long start = 0; start < n; start += CHUNK) {
+    int images = (int)(n - start < CHUNK ? n - start : CHUNK);
+    int columns = (images + LANES - 1) / LANES * LANES;
+    if (images < columns)  // columns without an image must have a gradient of zero
+      std::memset(memory.result, 0, (memory.end - memory.result) * sizeof(float));
+    transpose(y + start * features, features, images, features, memory.result, columns);
+    transpose(g + start * features, features, images, features, memory.result_gradient, columns);
     const float* input = saved;
     saved += columns / LANES * net.block_size();
     for (int i = convolutions; i < count; i++) saved += (size_t)net[i].in * columns;
-    const float *h = saved, *z = y + start, *gz = g + start;
-    size_t z_row = y_row;
+    const float *h = saved, *z = memory.result, *gz = memory.result_gradient;
     for (int i = count - 1; i >= convolutions; i--) {
       h -= (size_t)net[i].in * columns;
-      linear_backward(net[i], h, z, gz, z_row, weights[i], memory.sums[i], memory.bias[i], memory.own,
+      linear_backward(net[i], h, z, gz, w.weight[i], memory.sums[i], memory.bias[i], memory.masked,
                       memory.transposed, memory.chunk[i % 2], columns);
-      z = h, gz = memory.chunk[i % 2], z_row = columns;
+      z = h, gz = memory.chunk[i % 2];
     }
     for (int block = 0; block < columns; block += LANES) {
       input += net.block_size();
       which += net.block_bytes();
       const float *x = input, *incoming = memory.block[convolutions % 2];
       const uint8_t* choice = which;
-      for (int i = 0; i < last.features(); i++)
-        store(memory.block[convolutions % 2] + (size_t)i * LANES, load(gz + i * z_row + block));
+      for (int i = 0; i < net[convolutions - 1].features(); i++)
+        store(memory.block[convolutions % 2] + (size_t)i * LANES, load(gz + i * columns + block));
       for (int i = convolutions - 1; i >= 0; i--) {
         const Layer& layer = net[i];
         x -= layer.input_size();
@@ -363,7 +390,7 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
         auto outer = View<const float>::whole(incoming, layer.pooled_rows(), layer.pooled_columns());
         float* inner = i > 0 || gx ? memory.block[i % 2] : nullptr;
         convolution_backward(layer, x, outer, choice, memory.flipped[i], memory.sums[i],
-                             memory.bias[i], memory.own, inner);
+                             memory.bias[i], memory.bordered[i], inner);
         incoming = inner;
       }
       long image = start + block;
@@ -374,13 +401,13 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
   }
   for (int i = 0; i < count; i++) {
     const Layer& layer = net[i];
-    for (int o = 0; o < layer.out; o++) gb[i][o] = total(load(memory.bias[i] + (size_t)o * LANES));
+    for (int o = 0; o < layer.out; o++) gw.bias[i][o] = total(load(memory.bias[i] + (size_t)o * LANES));
     if (layer.linear())
       for (int o = 0; o < layer.out; o++)
-        std::memcpy(gw[i] + (size_t)o * layer.in, memory.sums[i] + o * layer.padded_in(),
+        std::memcpy(gw.weight[i] + (size_t)o * layer.in, memory.sums[i] + o * layer.padded_in(),
                     layer.in * sizeof(float));
     else
-      for (size_t k = 0; k < layer.weights(); k++) gw[i][k] = total(load(memory.sums[i] + k * LANES));
+      for (size_t k = 0; k < layer.weights(); k++) gw.weight[i][k] = total(load(memory.sums[i] + k * LANES));
   }
 }
 

@@ -1,11 +1,12 @@
 """The kernels as torch operators: a network of convolutions and linear layers, and its gradient.
 
-They compute on CPUs, in float32, and first derivatives only: LanesBody says when they are used.
+They compute on CPUs, in float32, and first derivatives only: `Model` says when they are used.
 """
 
 import ctypes
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -43,183 +44,184 @@ class Layer(NamedTuple):
         return math.prod(self.output_shape)
 
     @property
+    def parameters(self) -> int:
+        return self.outputs * (self.inputs * max(1, self.kernel**2) + 1)
+
+    @property
     def input_size(self) -> int:
         """The values of its padded input, for one image."""
         return self.inputs * math.prod(s + 2 * self.padding for s in (self.height, self.width))
 
 
-def layers_of(program: Sequence[int]) -> list[Layer]:
-    size = len(Layer._fields)
-    return [Layer(*program[i : i + size]) for i in range(0, len(program), size)]
+class Network(NamedTuple):
+    """Layers as an argument of the operators, and what the kernels need to know of them."""
+
+    layers: tuple[Layer, ...]
+    structs: Any
+    forward_work: int  # values of working memory
+    backward_work: int
+
+    def shape(self, images: int) -> tuple[int, int]:
+        """The shape of the result."""
+        return images, self.layers[-1].features
+
+    def saved(self, images: int) -> tuple[int, int]:
+        """How many values and bytes the gradient needs, for whole blocks of images."""
+        images = -(-images // LANES) * LANES
+        values = sum(layer.input_size for layer in self.layers)
+        return images * values, images * sum(layer.features for layer in self.layers if layer.kernel)
+
+    def scratch(self, x: Tensor, size: int) -> Tensor:
+        """Memory for the layers' inputs, whose padding must be zero."""
+        padded = any(layer.padding for layer in self.layers)
+        return x.new_zeros(size) if padded else x.new_empty(size)
 
 
-@torch.library.custom_op("fedadb::evaluate", mutates_args=())
-def evaluate(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], program: list[int]
-) -> Tensor:
-    """The network's features: one column per image, and more up to a whole number of blocks."""
-    layers = layers_of(program)
-    # One block at a time passes through the convolutions, and one chunk through the rest.
-    size = sum(layer.input_size * (LANES if layer.kernel else CHUNK) for layer in layers)
-    y, saved = x.new_empty(_shape(len(x), layers)), _scratch(x, layers, size)
-    _forward(x, weights, biases, program, saved, None, y)
+def encode(layers: Sequence[Layer]) -> str:
+    """The layers as text, which is what an operator can take."""
+    return " ".join(str(number) for layer in layers for number in layer)
+
+
+@lru_cache
+def decode(program: str) -> Network:
+    """The network that `encode` has written."""
+    numbers, size = [int(number) for number in program.split()], len(Layer._fields)
+    layers = tuple(Layer(*numbers[i : i + size]) for i in range(0, len(numbers), size))
+    structs = (ctypes.c_int * len(numbers))(*numbers)
+    works = library().fedadb_forward_work, library().fedadb_backward_work
+    return Network(layers, structs, *(work(structs, len(layers)) for work in works))
+
+
+_operators = torch.library.Library("fedadb", "DEF")
+_operators.define("evaluate(Tensor x, Tensor weights, str program) -> Tensor")
+_operators.define("forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)")
+_operators.define(
+    "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
+    "int[] shape, bool of_input) -> (Tensor, Tensor)"
+)
+
+
+def evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
+    """The features of the images, one row each."""
+    result: Tensor = torch.ops.fedadb.evaluate(x, weights, program)
+    return result
+
+
+def forward(x: Tensor, weights: Tensor, program: str) -> Tensor:
+    """The same, differentiable by x and by the weights."""
+    y: Tensor = torch.ops.fedadb.forward(x, weights, program)[0]
     return y
 
 
-@torch.library.custom_op("fedadb::forward", mutates_args=())
-def forward(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], program: list[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, and what the gradient needs: inputs of the layers, and which pixels were largest."""
-    layers = layers_of(program)
-    values, choices = _saved(len(x), layers)
-    y, saved = x.new_empty(_shape(len(x), layers)), _scratch(x, layers, values)
+def _evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
+    net = decode(program)
+    # One block at a time passes through the convolutions, and one chunk through the rest.
+    size = sum(layer.input_size * (LANES if layer.kernel else CHUNK) for layer in net.layers)
+    y = x.new_empty(net.shape(len(x)))
+    _run_forward(net, x, weights, net.scratch(x, size), None, y)
+    return y
+
+
+def _forward(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Also returns what the gradient needs: layers' inputs, and which pixels were the largest."""
+    net = decode(program)
+    values, choices = net.saved(len(x))
+    y, saved = x.new_empty(net.shape(len(x))), net.scratch(x, values)
     which = x.new_empty(choices, dtype=torch.uint8)
-    _forward(x, weights, biases, program, saved, which, y)
+    _run_forward(net, x, weights, saved, which, y)
     return y, saved, which
 
 
-@torch.library.custom_op("fedadb::backward", mutates_args=())
-def backward(
+def _run_forward(
+    net: Network, x: Tensor, weights: Tensor, saved: Tensor, which: Tensor | None, y: Tensor
+) -> None:
+    x, weights, work = x.contiguous(), weights.contiguous(), x.new_empty(net.forward_work)
+    library().fedadb_forward(
+        net.structs,
+        len(net.layers),
+        ctypes.c_void_p(x.data_ptr()),
+        ctypes.c_long(len(x)),
+        ctypes.c_void_p(weights.data_ptr()),
+        ctypes.c_void_p(saved.data_ptr()),
+        None if which is None else ctypes.c_void_p(which.data_ptr()),
+        ctypes.c_void_p(work.data_ptr()),
+        ctypes.c_void_p(y.data_ptr()),
+    )
+
+
+def _backward(
     g: Tensor,
     y: Tensor,
-    shape: list[int],
-    weights: list[Tensor],
     saved: Tensor,
     which: Tensor,
-    program: list[int],
+    weights: Tensor,
+    program: str,
+    shape: list[int],
     of_input: bool,
-) -> list[Tensor]:
-    """The gradients of the weights, of the biases and, if asked for, of the input."""
-    structs, count = _structs(program)
-    g, weights = g.contiguous(), [w.contiguous() for w in weights]
-    gw = [torch.empty_like(w) for w in weights]
-    gb = [g.new_empty(layer.outputs) for layer in layers_of(program)]
-    gx = [g.new_empty(shape)] if of_input else []
-    work = g.new_empty(library().fedadb_backward_work(structs, count))
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the weights and of the input; the second is empty if not asked for."""
+    net = decode(program)
+    g, weights, work = g.contiguous(), weights.contiguous(), g.new_empty(net.backward_work)
+    gw, gx = torch.empty_like(weights), g.new_empty(shape if of_input else 0)
     library().fedadb_backward(
-        structs,
-        count,
-        _pointer(y),
-        _pointer(g),
+        net.structs,
+        len(net.layers),
+        ctypes.c_void_p(y.data_ptr()),
+        ctypes.c_void_p(g.data_ptr()),
         ctypes.c_long(shape[0]),
-        _pointers(weights),
-        _pointer(saved),
-        _pointer(which),
-        _pointer(work),
-        _pointers(gw),
-        _pointers(gb),
-        _pointer(gx[0]) if gx else None,
+        ctypes.c_void_p(weights.data_ptr()),
+        ctypes.c_void_p(saved.data_ptr()),
+        ctypes.c_void_p(which.data_ptr()),
+        ctypes.c_void_p(work.data_ptr()),
+        ctypes.c_void_p(gw.data_ptr()),
+        ctypes.c_void_p(gx.data_ptr()) if of_input else None,
     )
-    return [*gw, *gb, *gx]
+    return gw, gx
 
 
-@evaluate.register_fake
-def _(x: Tensor, weights: list[Tensor], biases: list[Tensor], program: list[int]) -> Any:
-    return x.new_empty(_shape(len(x), layers_of(program)))
+for _name, _kernel in (("evaluate", _evaluate), ("forward", _forward), ("backward", _backward)):
+    _operators.impl(_name, _kernel, "CPU")
 
 
-@forward.register_fake
-def _(x: Tensor, weights: list[Tensor], biases: list[Tensor], program: list[int]) -> Any:
-    layers = layers_of(program)
-    values, choices = _saved(len(x), layers)
-    y = x.new_empty(_shape(len(x), layers))
-    return y, x.new_empty(values), x.new_empty(choices, dtype=torch.uint8)
+@torch.library.register_fake("fedadb::evaluate")
+def _(x: Tensor, weights: Tensor, program: str) -> Tensor:
+    return x.new_empty(decode(program).shape(len(x)))
 
 
-@backward.register_fake
+@torch.library.register_fake("fedadb::forward")
+def _(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
+    net = decode(program)
+    values, choices = net.saved(len(x))
+    which = x.new_empty(choices, dtype=torch.uint8)
+    return x.new_empty(net.shape(len(x))), x.new_empty(values), which
+
+
+@torch.library.register_fake("fedadb::backward")
 def _(
     g: Tensor,
     y: Tensor,
-    shape: list[int],
-    weights: list[Tensor],
     saved: Tensor,
     which: Tensor,
-    program: list[int],
+    weights: Tensor,
+    program: str,
+    shape: list[int],
     of_input: bool,
-) -> Any:
-    biases = [g.new_empty(layer.outputs) for layer in layers_of(program)]
-    inputs = [g.new_empty(shape)] if of_input else []
-    return [*(torch.empty_like(w) for w in weights), *biases, *inputs]
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(weights), g.new_empty(shape if of_input else 0)
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    x, weights, _, program = inputs
-    ctx.save_for_backward(*output, *weights)
+    x, weights, program = inputs
+    y, saved, which = output
+    ctx.save_for_backward(y, saved, which, weights)
+    ctx.mark_non_differentiable(saved, which)
     ctx.shape, ctx.program = list(x.shape), program
 
 
 def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
-    y, saved, which, *weights = ctx.saved_tensors
-    of_input, n = ctx.needs_input_grad[0], len(weights)
-    found = torch.ops.fedadb.backward(
-        g, y, ctx.shape, weights, saved, which, ctx.program, of_input
-    )
-    return (found[2 * n] if of_input else None), found[:n], found[n : 2 * n], None
+    of_input = ctx.needs_input_grad[0]
+    gw, gx = torch.ops.fedadb.backward(g, *ctx.saved_tensors, ctx.program, ctx.shape, of_input)
+    return (gx if of_input else None), gw, None
 
 
-forward.register_autograd(_differentiate, setup_context=_keep)
-
-
-def _forward(
-    x: Tensor,
-    weights: list[Tensor],
-    biases: list[Tensor],
-    program: list[int],
-    saved: Tensor,
-    which: Tensor | None,
-    y: Tensor,
-) -> None:
-    structs, count = _structs(program)
-    x = x.contiguous()
-    weights, biases = [w.contiguous() for w in weights], [b.contiguous() for b in biases]
-    work = x.new_empty(library().fedadb_forward_work(structs, count))
-    library().fedadb_forward(
-        structs,
-        count,
-        _pointer(x),
-        ctypes.c_long(len(x)),
-        _pointers(weights),
-        _pointers(biases),
-        _pointer(saved),
-        None if which is None else _pointer(which),
-        _pointer(work),
-        _pointer(y),
-    )
-
-
-def _blocks(images: int) -> int:
-    return -(-images // LANES)
-
-
-def _shape(images: int, layers: Sequence[Layer]) -> tuple[int, int]:
-    """The shape of the result: features × columns."""
-    return layers[-1].features, _blocks(images) * LANES
-
-
-def _saved(images: int, layers: Sequence[Layer]) -> tuple[int, int]:
-    """How many values and bytes the gradient of that many images needs."""
-    values = sum(layer.input_size for layer in layers)
-    choices = sum(layer.features for layer in layers if layer.kernel)
-    return _blocks(images) * LANES * values, _blocks(images) * LANES * choices
-
-
-def _scratch(x: Tensor, layers: Sequence[Layer], size: int) -> Tensor:
-    """Memory for the layers' inputs, whose padding must be zero."""
-    padded = any(layer.padding for layer in layers)
-    return x.new_zeros(size) if padded else x.new_empty(size)
-
-
-def _structs(program: Sequence[int]) -> tuple[Any, int]:
-    return (ctypes.c_int * len(program))(*program), len(program) // len(Layer._fields)
-
-
-# Whoever calls these keeps the tensors until the kernels have returned.
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
-def _pointers(tensors: Sequence[Tensor]) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+torch.library.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
