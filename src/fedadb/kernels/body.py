@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedadb.kernels.operators import Layer, encode, evaluate, forward
 
 LARGEST_KERNEL = 7
-MOST_CHANNELS = 64  # with more, torch's kernels are as fast
+MOST_CHANNELS = 32  # with more, torch is as fast
 MOST_LAYERS = 32
 
 
@@ -38,7 +38,7 @@ class LanesBody:
 def fast_body(body: nn.Module, shape: tuple[int, ...]) -> LanesBody | None:
     """The body for images of that shape; None if our kernels do not compute it as it is.
 
-    They compute convolutions with odd kernels, stride 1 and at most 64 channels, each with ReLU and
+    They compute convolutions with odd kernels, stride 1 and at most 32 channels, each with ReLU and
     2×2 max-pooling or without; then a Flatten, and linear layers, each with ReLU or without.
     """
     modules = _leaves(body)
