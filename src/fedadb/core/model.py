@@ -148,12 +148,13 @@ class Model:
     def _fast_layout(self) -> Layout:
         """The weights of the body as one part, which is the first, and those of the heads."""
         assert self.fast_body is not None
-        heads = {name: shape for name, (_, _, shape) in self.layout.slots.items() if name.startswith("heads.")}
+        slots = self.layout.slots.items()
+        heads = {name: shape for name, (_, _, shape) in slots if name.startswith("heads.")}
         return Layout(("body", *heads), ((self.fast_body.size,), *heads.values()))
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
-        if self.fast_body and self.precision == "float32" and not stacking() and not x.is_cuda:
-            return self._compute_fast(w, x, head or self.head)
+        if self._is_fast(x):
+            return self._compute_fast(w, [x], [head or self.head])[0]
         if x.ndim == 4 and not stacking():
             # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
@@ -164,13 +165,40 @@ class Model:
             low: Output = functional_call(self.module, w.views(), (x, head or self.head))
         return Output(low.features.float(), low.logits.float())
 
-    def _compute_fast(self, w: Vector, x: Tensor, head: str) -> Output:
+    def branches(self, w: Vector, *inputs: tuple[Tensor, str]) -> list[Output]:
+        """The outputs of several batches, each with the head of that name.
+
+        The fast body computes all batches in one pass.
+        """
+        batches, heads = [x for x, _ in inputs], [head for _, head in inputs]
+        if self._is_fast(batches[0]):
+            return self._compute_fast(w, batches, heads)
+        return [self(w, x, head) for x, head in inputs]
+
+    def _is_fast(self, x: Tensor) -> bool:
+        return (
+            self.fast_body is not None
+            and self.precision == "float32"
+            and not stacking()
+            and not x.is_cuda
+        )
+
+    def _compute_fast(self, w: Vector, batches: list[Tensor], heads: list[str]) -> list[Output]:
         assert self.fast_body is not None
         views = Vector(w.flat, self._fast_layout).views()
+        x = torch.cat(batches) if len(batches) > 1 else batches[0]
         features = self.fast_body(views.pop("body"), x)
-        prefix = f"heads.{head}."
-        own = {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
-        return Output(features, functional_call(self.module.heads[head], own, (features,)))
+        parts = torch.split(features, [len(batch) for batch in batches])
+        return [
+            Output(part, functional_call(self.module.heads[head], _within(head, views), (part,)))
+            for part, head in zip(parts, heads, strict=True)
+        ]
+
+
+def _within(head: str, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of one head, by their names in it."""
+    prefix = f"heads.{head}."
+    return {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
 
 
 def assemble(

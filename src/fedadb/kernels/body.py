@@ -1,6 +1,7 @@
 """Bodies of small convolutions, computed by our own kernels."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,9 @@ class LanesBody:
 
     layers: tuple[Layer, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_program", encode(self.layers))
+    @cached_property
+    def _program(self) -> str:
+        return encode(self.layers)
 
     @property
     def size(self) -> int:
@@ -124,10 +126,14 @@ def _flattens(module: nn.Module) -> bool:
 def _take_linear_layers(modules: list[nn.Module], features: int) -> list[Layer]:
     """Take the linear layers, each with its ReLU, off the front of the list."""
     layers: list[Layer] = []
-    while modules and type(modules[0]) is nn.Linear and modules[0].bias is not None:
-        layers.append(Layer(features, modules.pop(0).out_features))
-        features = layers[-1].features
-        if modules and type(modules[0]) is nn.ReLU:
-            modules.pop(0)
+    while modules:
+        module = modules[0]
+        if type(module) is nn.ReLU and layers and not layers[-1].relu:
             layers[-1] = layers[-1]._replace(relu=1)
+        elif type(module) is nn.Linear and module.bias is not None:
+            layers.append(Layer(features, module.out_features))
+            features = module.out_features
+        else:
+            break
+        modules.pop(0)
     return layers

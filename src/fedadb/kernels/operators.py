@@ -69,7 +69,9 @@ class Network(NamedTuple):
         """How many values and bytes the gradient needs, for whole blocks of images."""
         images = -(-images // LANES) * LANES
         values = sum(layer.input_size for layer in self.layers)
-        return images * values, images * sum(layer.features for layer in self.layers if layer.kernel)
+        return images * values, images * sum(
+            layer.features for layer in self.layers if layer.kernel
+        )
 
     def scratch(self, x: Tensor, size: int) -> Tensor:
         """Memory for the layers' inputs, whose padding must be zero."""
@@ -92,7 +94,8 @@ def decode(program: str) -> Network:
     return Network(layers, structs, *(work(structs, len(layers)) for work in works))
 
 
-_operators = torch.library.Library("fedadb", "DEF")
+registry: Any = torch.library  # its functions have no types
+_operators = registry.Library("fedadb", "DEF")
 _operators.define("evaluate(Tensor x, Tensor weights, str program) -> Tensor")
 _operators.define("forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)")
 _operators.define(
@@ -183,12 +186,12 @@ for _name, _kernel in (("evaluate", _evaluate), ("forward", _forward), ("backwar
     _operators.impl(_name, _kernel, "CPU")
 
 
-@torch.library.register_fake("fedadb::evaluate")
+@registry.register_fake("fedadb::evaluate")
 def _(x: Tensor, weights: Tensor, program: str) -> Tensor:
     return x.new_empty(decode(program).shape(len(x)))
 
 
-@torch.library.register_fake("fedadb::forward")
+@registry.register_fake("fedadb::forward")
 def _(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
     net = decode(program)
     values, choices = net.saved(len(x))
@@ -196,7 +199,7 @@ def _(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]
     return x.new_empty(net.shape(len(x))), x.new_empty(values), which
 
 
-@torch.library.register_fake("fedadb::backward")
+@registry.register_fake("fedadb::backward")
 def _(
     g: Tensor,
     y: Tensor,
@@ -224,4 +227,4 @@ def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
     return (gx if of_input else None), gw, None
 
 
-torch.library.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
+registry.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
