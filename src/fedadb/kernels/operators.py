@@ -94,16 +94,6 @@ def decode(program: str) -> Network:
     return Network(layers, structs, *(work(structs, len(layers)) for work in works))
 
 
-registry: Any = torch.library  # its functions have no types
-_operators = registry.Library("fedadb", "DEF")
-_operators.define("evaluate(Tensor x, Tensor weights, str program) -> Tensor")
-_operators.define("forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)")
-_operators.define(
-    "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
-    "int[] shape, bool of_input) -> (Tensor, Tensor)"
-)
-
-
 def evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
     """The features of the images, one row each."""
     result: Tensor = torch.ops.fedadb.evaluate(x, weights, program)
@@ -182,25 +172,18 @@ def _backward(
     return gw, gx
 
 
-for _name, _kernel in (("evaluate", _evaluate), ("forward", _forward), ("backward", _backward)):
-    _operators.impl(_name, _kernel, "CPU")
-
-
-@registry.register_fake("fedadb::evaluate")
-def _(x: Tensor, weights: Tensor, program: str) -> Tensor:
+def _evaluate_shapes(x: Tensor, weights: Tensor, program: str) -> Tensor:
     return x.new_empty(decode(program).shape(len(x)))
 
 
-@registry.register_fake("fedadb::forward")
-def _(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
+def _forward_shapes(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
     net = decode(program)
     values, choices = net.saved(len(x))
     which = x.new_empty(choices, dtype=torch.uint8)
     return x.new_empty(net.shape(len(x))), x.new_empty(values), which
 
 
-@registry.register_fake("fedadb::backward")
-def _(
+def _backward_shapes(
     g: Tensor,
     y: Tensor,
     saved: Tensor,
@@ -227,4 +210,24 @@ def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
     return (gx if of_input else None), gw, None
 
 
-registry.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
+_torch_library: Any = torch.library  # its functions have no types
+_operators = _torch_library.Library("fedadb", "DEF")
+for _schema, _kernel, _shapes in (
+    ("evaluate(Tensor x, Tensor weights, str program) -> Tensor", _evaluate, _evaluate_shapes),
+    (
+        "forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)",
+        _forward,
+        _forward_shapes,
+    ),
+    (
+        "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
+        "int[] shape, bool of_input) -> (Tensor, Tensor)",
+        _backward,
+        _backward_shapes,
+    ),
+):
+    _name = _schema.partition("(")[0]
+    _operators.define(_schema)
+    _operators.impl(_name, _kernel, "CPU")
+    _torch_library.register_fake(f"fedadb::{_name}", _shapes)
+_torch_library.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
