@@ -180,7 +180,7 @@ class Model:
             self.fast_body is not None
             and self.precision == "float32"
             and not stacking()
-            and not x.is_cuda
+            and x.device.type == "cpu"
         )
 
     def _compute_fast(self, w: Vector, batches: list[Tensor], heads: list[str]) -> list[Output]:

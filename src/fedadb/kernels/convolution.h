@@ -164,9 +164,9 @@ void finish_row(View<const float> y, int channels, bool relu, bool pool, View<fl
       Mask index = {};
       Lanes value = pool ? largest(y.at(o, 0, 2 * q), y.row, index) : load(y.at(o, 0, q));
       if (relu) {
-        Mask positive = value > Lanes{};
-        value = positive ? value : Lanes{};
-        index = positive ? index : Mask{} + NONE;
+        Mask off = value <= Lanes{};  // false for NaN, so that it is not lost
+        value = off ? Lanes{} : value;
+        index = off ? Mask{} + NONE : index;
       }
       store(z.at(o, 0, q), value);
       if (save)

@@ -257,7 +257,7 @@ void linear_forward(const Layer& layer, const float* x, const float* w, const fl
                     int columns) {
   auto start = [&](int r, int) { return broadcast(bias[r]); };
   bool relu = layer.relu;
-  auto finish = [relu](Lanes sum) { return relu ? (sum > Lanes{} ? sum : Lanes{}) : sum; };
+  auto finish = [relu](Lanes sum) { return relu ? (sum <= Lanes{} ? Lanes{} : sum) : sum; };
   multiply({w, (size_t)layer.in, 1}, layer.out, layer.in, x, columns, z, columns, columns, start,
            finish);
 }
@@ -270,7 +270,7 @@ void linear_backward(const Layer& layer, const float* x, const float* z, const f
     Lanes sum = load(bias + (size_t)o * LANES);
     for (int q = 0; q < columns; q += LANES) {
       Lanes gradient = load(gz + o * columns + q);
-      if (layer.relu) gradient = load(z + o * columns + q) > Lanes{} ? gradient : Lanes{};
+      if (layer.relu) gradient = load(z + o * columns + q) <= Lanes{} ? Lanes{} : gradient;
       store(g + (size_t)o * columns + q, gradient);
       sum += gradient;
     }

@@ -61,6 +61,19 @@ class Network(NamedTuple):
     forward_work: int  # values of working memory
     backward_work: int
 
+    def require(self, x: Tensor, weights: Tensor) -> None:
+        """Raise ValueError for arguments that the kernels would read beyond the end of."""
+        first, size = self.layers[0], sum(layer.parameters for layer in self.layers)
+        shape = (first.inputs, first.height, first.width)
+        if x.shape[1:] != shape or x.dtype != torch.float32:
+            raise ValueError(
+                f"the body takes float32 images of shape {shape}, not {x.dtype} of {tuple(x.shape[1:])}"
+            )
+        if weights.shape != (size,) or weights.dtype != torch.float32:
+            raise ValueError(
+                f"the body has {size} weights in float32, not {tuple(weights.shape)} in {weights.dtype}"
+            )
+
     def shape(self, images: int) -> tuple[int, int]:
         """The shape of the result."""
         return images, self.layers[-1].features
@@ -128,6 +141,7 @@ def _forward(x: Tensor, weights: Tensor, program: str) -> tuple[Tensor, Tensor, 
 def _run_forward(
     net: Network, x: Tensor, weights: Tensor, saved: Tensor, which: Tensor | None, y: Tensor
 ) -> None:
+    net.require(x, weights)
     x, weights, work = x.contiguous(), weights.contiguous(), x.new_empty(net.forward_work)
     library().fedadb_forward(
         net.structs,
