@@ -64,14 +64,12 @@ class Network(NamedTuple):
     def require(self, x: Tensor, weights: Tensor) -> None:
         """Raise ValueError for arguments that the kernels would read beyond the end of."""
         first, size = self.layers[0], sum(layer.parameters for layer in self.layers)
-        shape = (first.inputs, first.height, first.width)
-        if x.shape[1:] != shape or x.dtype != torch.float32:
+        expected = [(first.inputs, first.height, first.width), (size,)]
+        found = [tuple(x.shape[1:]), tuple(weights.shape)]
+        if found != expected or {x.dtype, weights.dtype} != {torch.float32}:
             raise ValueError(
-                f"the body takes float32 images of shape {shape}, not {x.dtype} of {tuple(x.shape[1:])}"
-            )
-        if weights.shape != (size,) or weights.dtype != torch.float32:
-            raise ValueError(
-                f"the body has {size} weights in float32, not {tuple(weights.shape)} in {weights.dtype}"
+                f"the body takes images of shape {expected[0]} and {size} weights in float32, not "
+                f"{found[0]} in {x.dtype} and {found[1]} in {weights.dtype}"
             )
 
     def shape(self, images: int) -> tuple[int, int]:
