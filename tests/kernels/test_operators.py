@@ -128,7 +128,7 @@ def test_an_images_features_do_not_depend_on_the_batch_or_on_the_gradient(
     _, fast, w = lenet
     x = torch.randn(150, 1, 28, 28)
     together = fast(w, x)
-    assert torch.equal(together, torch.cat([fast(w, part) for part in x.split(37)]))
+    assert torch.equal(together, torch.cat([fast(w, part) for part in torch.split(x, 37)]))
     assert torch.equal(together, fast(w.requires_grad_(), x))
 
 
@@ -164,7 +164,7 @@ def test_arguments_that_do_not_fit_are_refused(
 
 
 def test_not_a_number_is_not_lost(lenet: tuple[nn.Sequential, LanesBody, Tensor]) -> None:
-    body, fast, w = lenet
+    _, fast, w = lenet
     assert fast(w.fill_(math.nan), torch.randn(3, 1, 28, 28)).isnan().all()
 
 

@@ -8,18 +8,21 @@
 
 namespace fedadb {
 
-constexpr int LANES = 16;
+// A vector fills a register. The registers hold a tile of sums, rows of weights × columns of vectors,
+// and what is multiplied; GRADIENT_ROWS is for gradients of weights, where a kernel's row is a column.
+constexpr int ROWS = 6;
+#if defined(__AVX512F__)  // 32 registers
+constexpr int LANES = 16, COLUMNS = 4, GRADIENT_ROWS = 4;
+#elif defined(__AVX__)  // 16 registers
+constexpr int LANES = 8, COLUMNS = 2, GRADIENT_ROWS = 2;
+#elif defined(__aarch64__)  // 32 registers
+constexpr int LANES = 4, COLUMNS = 4, GRADIENT_ROWS = 4;
+#else
+constexpr int LANES = 4, COLUMNS = 2, GRADIENT_ROWS = 2;
+#endif
 typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t Mask __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint8_t Bytes __attribute__((vector_size(LANES), aligned(1)));
-
-// The tile of sums that the registers hold: rows of weights × columns of vectors.
-constexpr int ROWS = 6;
-#if defined(__AVX512F__)  // 32 registers, and a vector is one
-constexpr int COLUMNS = 4, GRADIENT_ROWS = 4;
-#else  // a vector is two of 16 registers (AVX2), or four of 32 (NEON)
-constexpr int COLUMNS = 1, GRADIENT_ROWS = 1;
-#endif
 
 inline Lanes load(const float* p) { return *reinterpret_cast<const Lanes*>(p); }
 inline void store(float* p, Lanes v) { *reinterpret_cast<Lanes*>(p) = v; }
@@ -99,8 +102,8 @@ inline void transpose(const float* from, size_t from_row, size_t rows, size_t co
       }
       exchange<1>(tile);
       exchange<2>(tile);
-      exchange<4>(tile);
-      exchange<8>(tile);
+      if constexpr (LANES > 4) exchange<4>(tile);
+      if constexpr (LANES > 8) exchange<8>(tile);
       if (height == LANES && width == LANES) {
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) store(to + (q + i) * to_row + r, tile[i]);

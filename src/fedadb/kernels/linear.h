@@ -49,8 +49,7 @@ void multiply(Matrix a, int rows, int depth, const float* b, size_t b_row, float
   };
   int q = 0;
   for (; q + COLUMNS * LANES <= columns; q += COLUMNS * LANES) part(q, Size<COLUMNS>{});
-  if constexpr (COLUMNS > 2)
-    for (; q + 2 * LANES <= columns; q += 2 * LANES) part(q, Size<2>{});
+  for (; q + 2 * LANES <= columns; q += 2 * LANES) part(q, Size<2>{});
   for (; q < columns; q += LANES) part(q, Size<1>{});
 }
 

@@ -12,7 +12,7 @@ using namespace fedadb;
 
 namespace {
 
-constexpr int CHUNK = 4 * LANES;  // images
+constexpr int CHUNK = 64;  // images, a multiple of LANES
 constexpr int MOST_LAYERS = 32;
 
 // A layer, and what follows it; a linear layer has no kernel, and images of one pixel.
@@ -47,7 +47,7 @@ struct Layer {
   }
   // Rows of the gradient that the first-level cache holds beside the pixels.
   int strip() const {
-    int rows = 256 / (GRADIENT_ROWS * columns()) / 2 * 2;
+    int rows = 4096 / (GRADIENT_ROWS * columns() * LANES) / 2 * 2;
     return rows < 2 ? 2 : rows;
   }
 };
@@ -289,6 +289,10 @@ void linear_backward(const Layer& layer, const float* x, const float* z, const f
 }  // namespace
 
 extern "C" {
+
+// Images of a block, and of a chunk.
+int fedadb_lanes() { return LANES; }
+int fedadb_chunk() { return CHUNK; }
 
 // Values of working memory that the forward pass needs, and the backward pass.
 size_t fedadb_forward_work(const Layer* layers, int count) {

@@ -14,9 +14,6 @@ from torch import Tensor
 
 from fedadb.kernels.library import library
 
-LANES = 16  # images of a block
-CHUNK = 4 * LANES  # images that pass through the linear layers together
-
 
 class Layer(NamedTuple):
     """A layer, and what follows it; the same struct as in network.cpp."""
@@ -58,6 +55,8 @@ class Network(NamedTuple):
 
     layers: tuple[Layer, ...]
     structs: Any
+    lanes: int  # images of a block
+    chunk: int  # images that pass through the linear layers together
     forward_work: int  # values of working memory
     backward_work: int
 
@@ -78,7 +77,7 @@ class Network(NamedTuple):
 
     def saved(self, images: int) -> tuple[int, int]:
         """How many values and bytes the gradient needs, for whole blocks of images."""
-        images = -(-images // LANES) * LANES
+        images = -(-images // self.lanes) * self.lanes
         values = sum(layer.input_size for layer in self.layers)
         return images * values, images * sum(
             layer.features for layer in self.layers if layer.kernel
@@ -101,8 +100,15 @@ def decode(program: str) -> Network:
     numbers, size = [int(number) for number in program.split()], len(Layer._fields)
     layers = tuple(Layer(*numbers[i : i + size]) for i in range(0, len(numbers), size))
     structs = (ctypes.c_int * len(numbers))(*numbers)
-    works = library().fedadb_forward_work, library().fedadb_backward_work
-    return Network(layers, structs, *(work(structs, len(layers)) for work in works))
+    kernels, count = library(), len(layers)
+    return Network(
+        layers,
+        structs,
+        kernels.fedadb_lanes(),
+        kernels.fedadb_chunk(),
+        kernels.fedadb_forward_work(structs, count),
+        kernels.fedadb_backward_work(structs, count),
+    )
 
 
 def evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
@@ -120,9 +126,9 @@ def forward(x: Tensor, weights: Tensor, program: str) -> Tensor:
 def _evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
     net = decode(program)
     # One block at a time passes through the convolutions, and one chunk through the rest.
-    size = sum(layer.input_size * (LANES if layer.kernel else CHUNK) for layer in net.layers)
+    sizes = (layer.input_size * (net.lanes if layer.kernel else net.chunk) for layer in net.layers)
     y = x.new_empty(net.shape(len(x)))
-    _run_forward(net, x, weights, net.scratch(x, size), None, y)
+    _run_forward(net, x, weights, net.scratch(x, sum(sizes)), None, y)
     return y
 
 
