@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from fedadb.core.data import Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
+from fedadb.kernels.library import NoCompiler, build
 
 
 @pytest.fixture(autouse=True)
@@ -15,10 +17,24 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def compiled_kernels() -> Path | None:
+    """The kernels in the user's own cache, compiled once for all tests; None: torch's are used."""
+    with suppress(NoCompiler):
+        return build()
+    return None
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is decoded is kept in the test's own directory."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+def _own_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled_kernels: Path | None
+) -> None:
+    """What is decoded is kept in the test's own directory; the kernels are those of all tests."""
+    cache = tmp_path.with_name(f"{tmp_path.name}-cache")
+    (cache / "fedadb").mkdir(parents=True)
+    if compiled_kernels:
+        (cache / "fedadb" / "kernels").symlink_to(compiled_kernels.parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 @pytest.fixture
