@@ -1,15 +1,17 @@
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Classifier, Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.core.vector import gradient
+from fedadb.core.vector import Vector, gradient
 from tests.conftest import toy_model
 
 DOMAIN = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
@@ -126,3 +128,47 @@ def test_bfloat16_is_near_and_gives_float32() -> None:
     g = gradient(lambda v: low(v, x).logits.square().mean(), f.weights())
     assert g.flat.dtype == torch.float32
     assert g.flat.isfinite().all()
+
+
+def fast_model() -> tuple[Model, list[Tensor]]:
+    """A model with a fast body, which notes its inputs and negates the features."""
+    f, seen = toy_model(), list[Tensor]()
+
+    def negated(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        seen.append(x)
+        body = {k.removeprefix("body."): v for k, v in parameters.items() if k[:4] == "body"}
+        features: Tensor = functional_call(f.module.body, body, (x,))
+        return -features
+
+    return replace(f, fast_body=negated), seen
+
+
+def test_a_fast_body_computes_the_features() -> None:
+    f, seen = fast_model()
+    w, x = f.weights(), torch.rand(5, 1, 4, 4)
+    output, plain = f(w, x), replace(f, fast_body=None)(w, x)
+    assert torch.equal(output.features, -plain.features)
+    head = w["heads.head.weight"], w["heads.head.bias"]
+    assert torch.equal(output.logits, nn.functional.linear(output.features, *head))
+    assert len(seen) == 1
+
+
+def test_a_fast_body_is_given_frozen_parameters_too() -> None:
+    f, _ = fast_model()
+    f.module.body[1].weight.requires_grad_(False)  # type: ignore[index]
+    x = torch.rand(5, 1, 4, 4)
+    plain = replace(f, fast_body=None)
+    assert torch.equal(f(f.weights(), x).features, -plain(plain.weights(), x).features)
+
+
+def test_torch_computes_what_a_fast_body_does_not() -> None:
+    """Other types, devices and shapes, bfloat16 and vmap."""
+    f, seen = fast_model()
+    w, x = f.weights(), torch.rand(5, 1, 4, 4)
+    f(Vector(w.flat.double(), w.layout), x.double())
+    replace(f, precision="bfloat16")(w, x)
+    f(w, x.reshape(5, 1, 2, 8))
+    f(Vector(w.flat.to("meta"), w.layout), x.to("meta"))
+    torch.vmap(lambda one: f(w, one[None]).logits)(x)
+    torch.func.grad(lambda v: f(v, x).logits.sum())(w)
+    assert not seen

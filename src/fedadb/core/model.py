@@ -91,6 +91,12 @@ class Model:
     output = f(f.weights(), x)  # x is a batch of inputs
     output.features, output.logits
     ```
+
+    A `fast_body` computes the same features as the module's body, except for rounding. It is used
+    for float32 inputs of the domain's shape on a CPU; torch computes everything else: bfloat16,
+    other devices, `torch.vmap` and `torch.func`. A fast body has first derivatives only. For second
+    derivatives, take `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; the models of
+    stored runs, and so those of all analyses, have none.
     """
 
     module: Classifier
@@ -98,7 +104,6 @@ class Model:
     classes: int
     # bfloat16: convolutions and products in bfloat16, weights and sums in float32.
     precision: Literal["float32", "bfloat16"] = "float32"
-    # The same body as a function of its parameters and images, for CPUs and first derivatives.
     fast_body: FastBody | None = None
 
     def __post_init__(self) -> None:
@@ -141,11 +146,13 @@ class Model:
 
     @cached_property
     def _frozen(self) -> dict[str, Tensor]:
-        return {name: p.detach() for name, p in self.module.named_parameters() if not p.requires_grad}
+        return {
+            name: p.detach() for name, p in self.module.named_parameters() if not p.requires_grad
+        }
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
-        if self.fast_body and self.precision == "float32" and not stacking() and not x.is_cuda:
-            return self._compute_fast(w, x, head or self.head)
+        if self.fast_body and self._suits_fast_body(w, x):
+            return self._compute_fast(self.fast_body, w, x, head or self.head)
         if x.ndim == 4 and not stacking():
             # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
@@ -156,10 +163,18 @@ class Model:
             low: Output = functional_call(self.module, w.views(), (x, head or self.head))
         return Output(low.features.float(), low.logits.float())
 
-    def _compute_fast(self, w: Vector, x: Tensor, head: str) -> Output:
-        assert self.fast_body is not None
+    def _suits_fast_body(self, w: Vector, x: Tensor) -> bool:
+        return (
+            self.precision == "float32"
+            and x.dtype == w.flat.dtype == torch.float32
+            and x.device.type == w.flat.device.type == "cpu"
+            and x.shape[1:] == self.domain.shape
+            and not stacking()
+        )
+
+    def _compute_fast(self, fast_body: FastBody, w: Vector, x: Tensor, head: str) -> Output:
         views = w.views()
-        features = self.fast_body({**self._frozen, **views} if self._frozen else views, x)
+        features = fast_body({**self._frozen, **views} if self._frozen else views, x)
         prefix = f"heads.{head}."
         own = {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
         return Output(features, functional_call(self.module.heads[head], own, (features,)))
