@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from fedadb.core.data import Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.kernels.library import NoCompiler, build
+from fedadb.kernels import library
+from fedadb.kernels.notice import warn_of_torch
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +22,8 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def compiled_kernels() -> Path | None:
     """The kernels in the user's own cache, compiled once for all tests; None: torch's are used."""
-    with suppress(NoCompiler):
-        return build()
+    with suppress(library.NoCompiler):
+        return library.build()
     return None
 
 
@@ -35,6 +37,30 @@ def _own_cache(
     if compiled_kernels:
         (cache / "fedadb" / "kernels").symlink_to(compiled_kernels.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+@pytest.fixture
+def needs_kernels(compiled_kernels: Path | None) -> None:
+    """Skip the test where the kernels cannot be compiled."""
+    if compiled_kernels is None:
+        pytest.skip("the kernels cannot be compiled here")
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without a C++ compiler."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    forget_compiler()
+    yield
+    forget_compiler()
+
+
+def forget_compiler() -> None:
+    """Forget the compiler and the kernels' name that this process has found."""
+    library.compiler.cache_clear()
+    library.name.cache_clear()
+    warn_of_torch.cache_clear()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from fedadb.kernels import __main__ as ahead
 from fedadb.kernels import library
 from fedadb.kernels.library import NoCompiler, build, is_built, library_path, name
+from tests.conftest import forget_compiler
 
 COMPILER = """#!/bin/sh
 case "$*" in
@@ -45,12 +46,6 @@ class FakeCompiler:
         return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
 
 
-def forget() -> None:
-    """Forget the compiler and the name that this process has found."""
-    library.compiler.cache_clear()
-    name.cache_clear()
-
-
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCompiler]:
     """A fake compiler, and an empty cache."""
@@ -60,18 +55,9 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCo
     settings = {"VERSION": "fake 1", "MACROS": "#define AVX2", "SECONDS": "0", "ERROR": ""}
     for key, value in settings.items():
         monkeypatch.setenv(f"FAKE_{key}", value)
-    forget()
+    forget_compiler()
     yield made
-    forget()
-
-
-@pytest.fixture
-def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    forget()
-    yield
-    forget()
+    forget_compiler()
 
 
 def test_the_library_is_compiled_once_with_a_progress_line(compiler: FakeCompiler) -> None:
@@ -99,7 +85,7 @@ def test_another_compiler_or_processor_has_a_library_of_its_own(
 ) -> None:
     first = build()
     monkeypatch.setenv(f"FAKE_{key}", "another")
-    forget()
+    forget_compiler()
     assert build() != first
     assert first.exists()
 
@@ -111,10 +97,10 @@ def test_another_source_or_option_has_a_library_of_its_own(
     source = tmp_path / "lanes.cpp"
     source.write_text("another")
     monkeypatch.setattr(library, "SOURCE", source)
-    forget()
+    forget_compiler()
     names.append(name())
     monkeypatch.setattr(library, "OPTIONS", ("-O2",))
-    forget()
+    forget_compiler()
     names.append(name())
     assert len(set(names)) == 3
 
@@ -156,7 +142,7 @@ def test_what_another_user_owns_is_not_loaded(
 ) -> None:
     build()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(NoCompiler, match="kernels belongs to another user, .*; delete it"):
+    with pytest.raises(NoCompiler, match=r"kernels belongs to another user, .*; delete it"):
         build()
     assert compiler.compilations == 1
 
@@ -221,9 +207,8 @@ def test_setup_needs_no_compiler(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "kernels: torch (no C++ compiler is installed)\n"
 
 
-def test_the_compiled_library_loads(compiled_kernels: Path | None) -> None:
-    if compiled_kernels is None:
-        pytest.skip("this machine has no compiler")
+@pytest.mark.usefixtures("needs_kernels")
+def test_the_compiled_library_loads() -> None:
     assert isinstance(library.library(), ctypes.CDLL)
 
 

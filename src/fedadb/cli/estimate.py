@@ -100,6 +100,7 @@ def cost_key(e: Experiment) -> str:
         "shape": size.shape,
         "classes": size.classes,
         "precision": e.engine.precision,
+        "kernels": e.engine.kernels,
         "device": pick_device(e.engine.device),
         "rows": ROWS,
         "processor": processor(),
