@@ -10,6 +10,7 @@ run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb
 
 setup: $(STAMP)
+	@$(BIN)/python -m fedadb.kernels
 
 test: $(DEV_STAMP) browser
 	$(BIN)/ruff check .

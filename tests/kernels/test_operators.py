@@ -26,8 +26,9 @@ def bodies(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, int, int]]:
         outputs = draw(st.integers(1, 13))
         modules.append(nn.Conv2d(channels, outputs, kernel, padding=padding))
         channels, sides = outputs, [side + 2 * padding - kernel + 1 for side in sides]
-        modules += draw(st.sampled_from(_followers()))
-        if any(isinstance(module, nn.MaxPool2d) for module in modules[-2:]):
+        followers = draw(st.sampled_from(_followers()))
+        modules += followers
+        if any(isinstance(module, nn.MaxPool2d) for module in followers):
             sides = [side // 2 for side in sides]
         assume(min(sides) > 0)
     modules.append(nn.Flatten())

@@ -18,7 +18,6 @@ from fedadb import datasets
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.stream import Stream
-from fedadb.datasets.source import cache_directory
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.process import cores, one_thread
@@ -28,6 +27,7 @@ from fedadb.experiment.environment import processor
 from fedadb.experiment.identity import own_code
 from fedadb.experiment.simulation import limit_workers
 from fedadb.experiment.toml_tables import flatten
+from fedadb.storage.cache import cache_directory
 from fedadb.storage.files import write_atomically
 
 ROWS = 64  # in a measured step; the time of a step is proportional to its rows
@@ -100,6 +100,7 @@ def cost_key(e: Experiment) -> str:
         "shape": size.shape,
         "classes": size.classes,
         "precision": e.engine.precision,
+        "kernels": e.engine.kernels,
         "device": pick_device(e.engine.device),
         "rows": ROWS,
         "processor": processor(),

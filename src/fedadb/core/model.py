@@ -96,6 +96,12 @@ class Model:
     output = f(f.weights(), x)  # x is a batch of inputs
     output.features, output.logits
     ```
+
+    A `fast_body` computes the same features as the module's body, except for rounding. It is used
+    for float32 inputs of the domain's shape on a CPU; torch computes everything else: bfloat16,
+    other devices, `torch.vmap` and `torch.func`. A fast body has first derivatives only. For second
+    derivatives, take `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; the models of
+    stored runs, and so those of all analyses, have none.
     """
 
     module: Classifier
@@ -103,7 +109,6 @@ class Model:
     classes: int
     # bfloat16: convolutions and products in bfloat16, weights and sums in float32.
     precision: Literal["float32", "bfloat16"] = "float32"
-    # The same body as a function of its parameters and images, for CPUs and first derivatives.
     fast_body: FastBody | None = None
 
     def __post_init__(self) -> None:
@@ -153,8 +158,8 @@ class Model:
         return Layout(("body", *heads), ((self.fast_body.size,), *heads.values()))
 
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
-        if self._is_fast(x):
-            return self._compute_fast(w, [x], [head or self.head])[0]
+        if self.fast_body and self._suits_fast_body(w, x):
+            return self._compute_fast(self.fast_body, w, [x], [head or self.head])[0]
         if x.ndim == 4 and not stacking():
             # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
@@ -171,23 +176,25 @@ class Model:
         The fast body computes all batches in one pass.
         """
         batches, heads = [x for x, _ in inputs], [head for _, head in inputs]
-        if self._is_fast(batches[0]):
-            return self._compute_fast(w, batches, heads)
+        if self.fast_body and all(self._suits_fast_body(w, x) for x in batches):
+            return self._compute_fast(self.fast_body, w, batches, heads)
         return [self(w, x, head) for x, head in inputs]
 
-    def _is_fast(self, x: Tensor) -> bool:
+    def _suits_fast_body(self, w: Vector, x: Tensor) -> bool:
         return (
-            self.fast_body is not None
-            and self.precision == "float32"
+            self.precision == "float32"
+            and x.dtype == w.flat.dtype == torch.float32
+            and x.device.type == w.flat.device.type == "cpu"
+            and x.shape[1:] == self.domain.shape
             and not stacking()
-            and x.device.type == "cpu"
         )
 
-    def _compute_fast(self, w: Vector, batches: list[Tensor], heads: list[str]) -> list[Output]:
-        assert self.fast_body is not None
+    def _compute_fast(
+        self, fast_body: FastBody, w: Vector, batches: list[Tensor], heads: list[str]
+    ) -> list[Output]:
         views = Vector(w.flat, self._fast_layout).views()
         x = torch.cat(batches) if len(batches) > 1 else batches[0]
-        features = self.fast_body(views.pop("body"), x)
+        features = fast_body(views.pop("body"), x)
         parts = torch.split(features, [len(batch) for batch in batches])
         return [
             Output(part, functional_call(self.module.heads[head], _within(head, views), (part,)))

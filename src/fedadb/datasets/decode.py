@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedadb.datasets.images import ImageFormat, complete_format, read_pixels
-from fedadb.datasets.source import cache_directory
 from fedadb.progress import Progress
+from fedadb.storage.cache import cache_directory
 
 VERSION = 1  # of the decoding; a new version invalidates the cache
 BLOCK = 64  # files that one thread decodes at a time

@@ -20,6 +20,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.engine.federate import Snapshot
+from fedadb.kernels.selection import TORCH
 from fedadb.storage.run_directory import (
     CHECKPOINT,
     EARLIER_CHECKPOINTS,
@@ -35,27 +36,46 @@ VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 
 
 def save_checkpoint(
-    path: Path, snapshot: Snapshot[S], versions: Mapping[int, int], data: str
+    path: Path,
+    snapshot: Snapshot[S],
+    versions: Mapping[int, int],
+    data: str,
+    kernels: str = TORCH,
 ) -> None:
-    """Write the federation's state, the version of each client's memory, and the data's digest."""
+    """Write the federation's state, and what a run must have in common with it to resume.
+
+    Args:
+        path: The file.
+        snapshot: The federation after a round.
+        versions: The version of each client's memory.
+        data: The digest of the data.
+        kernels: The name of the kernels that computed the round.
+    """
     metadata = {
         "round": json.dumps(snapshot.round),
         "memories": json.dumps(sorted(versions.items())),
         "data": data,
+        "kernels": kernels,
     }
     write_tensors(path, pack(_state(snapshot)), metadata)
 
 
 def load_checkpoint(
-    path: Path, before: Snapshot[S], w: Vector, data: str
+    path: Path, before: Snapshot[S], w: Vector, data: str, kernels: str | None = None
 ) -> tuple[Snapshot[S], dict[int, int]]:
     """Read a checkpoint of the federation that is `before` its first round, and of these data.
 
-    The model has weights like w.
+    The model has weights like w. If `kernels` are given, they must have computed the checkpoint.
     """
-    tensors, round, versions, stored_data = _read(path)
+    tensors, round, versions, stored_data, stored_kernels = _read(path)
     if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
+    if kernels not in (None, stored_kernels):
+        auto = f", --set engine.kernels=auto on {kernels!r}" if kernels != TORCH else ""
+        raise BadInput(
+            f"{path} was computed by the kernels {stored_kernels!r}, and the run would resume on "
+            f"{kernels!r}, whose bits differ; --set engine.kernels=torch resumes on 'torch'{auto}"
+        )
     if not any(name.startswith("server/") for name in tensors):  # of an earlier version
         tensors = {f"server/{name}": tensor for name, tensor in tensors.items()}
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
@@ -124,6 +144,7 @@ class _Stored(NamedTuple):
     round: Round
     versions: dict[int, int]
     data: str
+    kernels: str
 
 
 def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
@@ -131,6 +152,7 @@ def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
     try:
         round = ROUND.validate_json(metadata["round"])
         versions = dict(VERSIONS.validate_json(metadata["memories"]))
-        return _Stored(tensors, round, versions, metadata["data"])
+        kernels = metadata.get("kernels", TORCH)  # an earlier version had no others
+        return _Stored(tensors, round, versions, metadata["data"], kernels)
     except (KeyError, ValidationError) as error:
         raise Fault(f"{path} is not a checkpoint; {remedy}") from error

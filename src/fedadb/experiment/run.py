@@ -38,6 +38,7 @@ from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
 from fedadb.experiment.simulation import simulation
+from fedadb.kernels.selection import kernels_of
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
 from fedadb.storage.records import (
@@ -196,11 +197,14 @@ def start_run(
     make_backend: MakeBackend = simulation,
     from_round: int | None = None,
     observers: Sequence[ObserverOrFunction] = (),
+    any_kernels: bool = False,
 ) -> Iterator[ActiveRun]:
     """Lock a directory that is new or holds this experiment, and prepare to train.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
     With `from_round`, the run forgets the rounds after that one; it can return to the last three.
+    With `any_kernels`, or with `engine.kernels = "torch"`, it resumes even if other kernels
+    computed the earlier rounds.
     """
     watching = [RunLog(), *as_observers(observers)]
     require_same_run(out, experiment)
@@ -217,12 +221,13 @@ def start_run(
             require_same_run(out, experiment)  # another process may have used it in the meantime
             if from_round is not None:
                 return_to_round(out, from_round)
-            start, memories = _resume(experiment, backend, out)
+            start, memories = _resume(experiment, backend, out, any_kernels)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
             classes, counts, domains, _ = backend.data
             partition = {"classes": classes, "counts": counts, "domains": domains}
             write_atomically(out / PARTITION, json.dumps(partition).encode())
-            note_environment(out / ENVIRONMENT, start.round.t, experiment)
+            kernels = kernels_of(backend.f)
+            note_environment(out / ENVIRONMENT, start.round.t, experiment, kernels)
             done = truncate_records(out / ROUNDS, start.round.t)
             with (
                 closing(_train(experiment, backend, out, start, memories)) as trained,
@@ -244,7 +249,7 @@ def _finished_records(experiment: Experiment, out: Path) -> list[Record]:
 
 
 def _resume(
-    experiment: Experiment, backend: Backend, out: Path
+    experiment: Experiment, backend: Backend, out: Path, any_kernels: bool
 ) -> tuple[Snapshot[HasWeights], Memories[Any]]:
     """The state of the last checkpoint, or the initial one; and the clients' memories."""
     learner, w = make_learner(experiment, backend.f), backend.f.weights()
@@ -253,7 +258,9 @@ def _resume(
     start = initial(learner, before, experiment.server.optimizer)
     versions: dict[int, int] = {}
     if (out / CHECKPOINT).exists():
-        start, versions = load_checkpoint(out / CHECKPOINT, start, w, backend.data.digest)
+        decided = any_kernels or experiment.engine.kernels != "auto"
+        kernels = None if decided else kernels_of(backend.f)
+        start, versions = load_checkpoint(out / CHECKPOINT, start, w, backend.data.digest, kernels)
         fits = start.round._replace(t=0, lr_factor=1.0) == before
         if not fits or not 0 < start.round.t <= before.total:
             raise Fault(
@@ -305,7 +312,8 @@ def _train(
             # trained again, with the same result.
             record = append_record(out / ROUNDS, record)
             keep_earlier_checkpoint(out, now.round.t - 1)
-            save_checkpoint(out / CHECKPOINT, now, versions, backend.data.digest)
+            digest, kernels = backend.data.digest, kernels_of(f)
+            save_checkpoint(out / CHECKPOINT, now, versions, digest, kernels)
             remove_old_checkpoints(out, now.round.t)
             checkpointed[now.round.t] = versions
             checkpointed.pop(now.round.t - EARLIER_CHECKPOINTS - 1, None)

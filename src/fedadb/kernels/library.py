@@ -7,30 +7,37 @@ processor. It has a plain C interface, because torch's C++ headers alone take mo
 import ctypes
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import filelock
-import pooch
 
 from fedadb.core.errors import Fault
 from fedadb.progress import Progress, no_progress
+from fedadb.storage.cache import cache_directory
+from fedadb.storage.files import write_atomically
 
-SOURCE = Path(__file__).with_name("network.cpp")
+FOLDER = Path(__file__).parent
+SOURCE = FOLDER / "network.cpp"  # which includes the headers
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
+BUILD_SECONDS = 300  # for a compiler, or for another process that compiles
 
 
 class NoCompiler(Fault):
-    """The kernels cannot be built on this machine."""
+    """The kernels cannot be built or loaded on this machine; the message says why."""
 
 
 @cache
 def compiler() -> str:
     """The C++ compiler: that of the variable CXX, or the first that is installed."""
+    if sys.platform == "win32":
+        raise NoCompiler("the kernels are not built on Windows")
     for name in (os.environ.get("CXX"), *COMPILERS):
         if name and (found := shutil.which(name)):
             return found
@@ -39,51 +46,121 @@ def compiler() -> str:
 
 @cache
 def name() -> str:
-    """The library's name: equal names compute equal bits."""
-    parts = [SOURCE.read_text(), " ".join(OPTIONS), _version(compiler()), _processor()]
+    """The library's name: equal names compute equal bits.
+
+    The macros that the compiler defines state its version, and all that it knows of the processor.
+    """
+    version = _run("--version").partition("\n")[0]
+    macros = _run(*OPTIONS, "-dM", "-E", "-x", "c++", os.devnull)
+    sources = [file.read_text(encoding="utf-8") for file in (SOURCE, *sorted(FOLDER.glob("*.h")))]
+    parts = [*sources, " ".join(OPTIONS), version, macros]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
+def library_path() -> Path:
+    """The file of the library, whether it has been built or not."""
+    return cache_directory() / "kernels" / f"{name()}.so"
+
+
 def build(progress: Progress = no_progress) -> Path:
-    """The compiled library; it is compiled if this has not happened before."""
-    path = Path(pooch.os_cache("fedadb")) / f"kernels-{name()}.so"
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may be compiling it: wait for that.
-    with filelock.FileLock(path.with_suffix(".lock")), progress("compiling", 1, "kernels") as done:
-        if not path.exists():
-            partial = path.with_suffix(f".{os.getpid()}.partial")
-            command = [compiler(), *OPTIONS, str(SOURCE), "-o", str(partial)]
-            try:
-                subprocess.run(command, check=True, capture_output=True, text=True)
-                partial.replace(path)
-            except subprocess.CalledProcessError as error:
-                first = (error.stderr.strip().splitlines() or ["no reason given"])[0]
-                raise NoCompiler(f"{compiler()} cannot compile the kernels: {first}") from error
-            finally:
-                partial.unlink(missing_ok=True)
-        done(1)
+    """The compiled library; it is compiled if this has not happened before, or if it is damaged."""
+    path = library_path()
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_built():
+            # Another process may be compiling it: wait for that.
+            with filelock.FileLock(path.with_suffix(".lock"), timeout=BUILD_SECONDS):
+                if not is_built():
+                    _compile(path, progress)
     return path
+
+
+def is_built() -> bool:
+    """Whether the compiled library exists, undamaged; nobody else may be able to write to it."""
+    path = library_path()
+    with _explained(path):
+        if path.parent.exists():
+            _require_own(path.parent)
+        if not path.exists():
+            return False
+        _require_own(path)
+        digest = path.with_suffix(".sha256")
+        return digest.exists() and digest.read_bytes() == _digest(path).encode()
 
 
 @cache
 def library() -> ctypes.CDLL:
     """The loaded library."""
-    loaded = ctypes.CDLL(str(build()))
-    for function in ("fedadb_forward_work", "fedadb_backward_work"):
-        getattr(loaded, function).restype = ctypes.c_size_t
+    path = build()
+    try:
+        loaded = ctypes.CDLL(str(path))
+        for function in ("fedadb_forward_work", "fedadb_backward_work"):
+            getattr(loaded, function).restype = ctypes.c_size_t
+    except (OSError, AttributeError) as error:
+        raise NoCompiler(f"the compiled kernels cannot be loaded: {error}") from error
     return loaded
 
 
-def _version(path: str) -> str:
-    found = subprocess.run([path, "--version"], check=True, capture_output=True, text=True)
-    return found.stdout.partition("\n")[0]
+def _compile(path: Path, progress: Progress) -> None:
+    """Compile the library to a temporary file, and move it to its place in one step."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        with progress("compiling kernels", 1, "library") as advance:
+            _run(*OPTIONS, str(SOURCE), "-o", str(partial))
+            advance(1)
+        partial.chmod(0o700)  # whatever the user's umask is
+        digest = _digest(partial)
+        partial.replace(path)
+        # The digest comes last: a library without its own is compiled again.
+        write_atomically(path.with_suffix(".sha256"), digest.encode())
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def _processor() -> str:
-    """The architecture and the instructions that the processor has."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    flags = [line for line in lines if line.startswith(("flags", "Features"))]
-    return f"{platform.machine()} {flags[0] if flags else platform.processor()}"
+def _run(*words: str) -> str:
+    """The output of the compiler."""
+    try:
+        done = subprocess.run(
+            [compiler(), *words],
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=BUILD_SECONDS,
+        )
+    except subprocess.CalledProcessError as error:
+        first = (error.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise NoCompiler(f"{compiler()} cannot compile the kernels: {first}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoCompiler(f"{compiler()} cannot be used: {error}") from error
+    return done.stdout
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _require_own(path: Path) -> None:
+    """Raise NoCompiler if another user could have written it: what is loaded can do anything."""
+    status = path.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise NoCompiler(
+            f"{path} belongs to another user, or others can write to it; delete it, and the "
+            "kernels are compiled again"
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into NoCompiler."""
+    try:
+        yield
+    except filelock.Timeout as error:
+        raise NoCompiler(
+            f"another process has been compiling {path} for {BUILD_SECONDS} seconds"
+        ) from error
+    except OSError as error:
+        raise NoCompiler(
+            f"{error.filename or path.parent} cannot be used ({error.strerror or error})"
+        ) from error

@@ -223,6 +223,10 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
+    if torch.is_grad_enabled():  # the gradient is to be differentiated again
+        raise NotImplementedError(
+            "these kernels have no second derivatives: use a model without a fast body"
+        )
     of_input = ctx.needs_input_grad[0]
     gw, gx = torch.ops.fedadb.backward(g, *ctx.saved_tensors, ctx.program, ctx.shape, of_input)
     return (gx if of_input else None), gw, None
