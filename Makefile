@@ -27,6 +27,7 @@ browser:
 # LEAVE_OUT=flower,resnet18 leaves out parts of the longest two.
 bench: $(DEV_STAMP) peers
 	$(BIN)/python benchmarks/engine_overhead.py
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.breakdown
 	$(BIN)/python benchmarks/scaling.py --leave-out '$(LEAVE_OUT)'
 	$(BIN)/python -m benchmarks.round_memory

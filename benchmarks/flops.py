@@ -14,11 +14,11 @@ def forward_flops(f: nn.Module, shape: tuple[int, ...]) -> int:
     """The operations of a forward pass, per image."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         f(torch.zeros(2, *shape))
-    return counter.get_total_flops() // 2
+    return int(counter.get_total_flops()) // 2
 
 
 def step_flops(f: nn.Module, shape: tuple[int, ...]) -> int:
     """The operations of a training step, per image of the batch."""
     with FlopCounterMode(display=False) as counter:
         torch.autograd.backward(F.cross_entropy(f(torch.zeros(2, *shape)), torch.zeros(2).long()))
-    return counter.get_total_flops() // 2
+    return int(counter.get_total_flops()) // 2
