@@ -1,9 +1,13 @@
 """What the benchmarks compute; never how fast something is."""
 
+from pathlib import Path
+
 import pytest
 from benchmarks import peak
 from benchmarks.flops import forward_flops, step_flops
-from benchmarks.speed.workload import Block, lenet
+from benchmarks.speed.__main__ import Comparison, Turn, gflop_of_round, ratios
+from benchmarks.speed.plot import plot
+from benchmarks.speed.workload import Block, Workload, lenet
 from torch import nn
 
 from fedadb.kernels.library import NoCompiler, compiler
@@ -46,3 +50,41 @@ def test_peak_loop_takes_every_step_of_every_sum() -> None:
 @pytest.mark.usefixtures("cxx")
 def test_peak_of_several_threads() -> None:
     assert peak.measure_peak(threads=2, repeats=2, steps=10) > 0
+
+
+def test_flops_of_a_round_are_those_of_all_steps_and_of_the_evaluation() -> None:
+    work = Workload(sampled=2, rows=30, epochs=4, test=7)
+    expected = 2 * 30 * 4 * 1_517_040 + 7 * 563_280
+    assert gflop_of_round(work) == pytest.approx(expected / 1e9)
+
+
+COMPARISON = Comparison(
+    gflop=6.0,
+    turns={
+        "fedadb": [Turn(0.3, 0.8), Turn(0.1, 0.8), Turn(0.2, 0.8)],
+        "pfl": [Turn(2.0, 0.8)],
+        "flower": [Turn(1.0, 0.8)],
+        "floor": [Turn(0.4, float("nan"))],
+    },
+    peaks=[40.0, 60.0],
+)
+
+
+def test_ratios_take_the_median_turn_the_fastest_peer_and_the_highest_peak() -> None:
+    assert ratios("lenet", COMPARISON) == pytest.approx(
+        {
+            "lenet against the floor": 2.0,
+            "lenet against the fastest peer": 5.0,
+            "lenet as a share of the peak": 0.5,  # 6 / 0.2 of 60 GFLOP/s
+        }
+    )
+
+
+def test_ratios_without_a_peak() -> None:
+    assert "lenet as a share of the peak" not in ratios("lenet", COMPARISON._replace(peaks=[]))
+
+
+@pytest.mark.parametrize("peaks", [[60.0], []])
+def test_plot_with_and_without_a_peak(peaks: list[float], tmp_path: Path) -> None:
+    plot({"lenet": COMPARISON._replace(peaks=peaks).table()}, tmp_path / "speed.png")
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
