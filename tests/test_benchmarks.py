@@ -63,7 +63,7 @@ COMPARISON = Comparison(
     turns={
         "fedadb": [Turn(0.3, 0.8), Turn(0.1, 0.8), Turn(0.2, 0.8)],
         "pfl": [Turn(2.0, 0.8)],
-        "flower": [Turn(1.0, 0.8)],
+        "blazefl": [Turn(1.0, 0.8)],
         "floor": [Turn(0.4, float("nan"))],
     },
     peaks=[40.0, 60.0],

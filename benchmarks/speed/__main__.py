@@ -1,11 +1,12 @@
 """Compares the speed of fedadb with that of other simulators, on the same workload.
 
-    python -m benchmarks.speed --peers PYTHON [--turns 3] [--leave-out flower,resnet18]
+    python -m benchmarks.speed --peers PYTHON [--blazefl PYTHON] [--turns 3]
+        [--leave-out flower,resnet18]
 
-PYTHON is the interpreter of an environment with the other simulators; `make peers` creates one.
-The simulators take turns. The result of a simulator is the median over its turns of the mean time
-of a round, without the first round, in which processes start and warm up, and the last one. All
-must have learnt the task in the end.
+PYTHON is the interpreter of an environment with the other simulators. BlazeFL has its own, because
+it needs a newer Python. `make peers` creates both. The simulators take turns. The result of a
+simulator is the median over its turns of the mean time of a round, without the first round, in
+which processes start and warm up, and the last one. All must have learnt the task in the end.
 
 The limit is the machine's peak, measured in each turn: what all cores can multiply at most. A
 simulator's share of it follows from the multiply-adds of a round.
@@ -17,6 +18,7 @@ object with the ratios.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -35,7 +37,7 @@ from fedadb.experiment.build import has_bfloat16
 from fedadb.kernels.library import NoCompiler
 
 ROOT = Path(__file__).parent.parent.parent
-PEERS = ("plain loop", "pfl", "flower", "nvflare")
+PEERS = ("plain loop", "pfl", "flower", "nvflare", "blazefl")
 WORKLOADS = {
     "lenet": Workload(rounds=14),
     "resnet18": Workload(
@@ -78,8 +80,8 @@ class Comparison(NamedTuple):
         return {"peak": self.peak, "gflop": self.gflop, "seconds": self.seconds}
 
 
-def simulators(peers: str) -> list[Simulator]:
-    """All simulators; `peers` is the interpreter that runs the others."""
+def simulators(peers: str, blazefl: str) -> list[Simulator]:
+    """All simulators; `peers` and `blazefl` are the interpreters that run the others."""
     ours = [sys.executable, "-m", "benchmarks.speed.ours"]
     floor = [sys.executable, "-m", "benchmarks.speed.floor"]
     torchrun = [peers, "-m", "torch.distributed.run", "--nproc-per-node", str(cores()), "-m"]
@@ -93,6 +95,7 @@ def simulators(peers: str) -> list[Simulator]:
         Simulator("pfl", [*torchrun, "benchmarks.speed.peer_pfl"]),
         Simulator("flower", [peers, "-m", "benchmarks.speed.peer_flower"]),
         Simulator("nvflare", [peers, "-m", "benchmarks.speed.peer_nvflare"]),
+        Simulator("blazefl", [blazefl, "-m", "benchmarks.speed.peer_blazefl"]),
     ]
     return [s for s in all_simulators if has_bfloat16() or "bfloat16" not in s.name]
 
@@ -198,13 +201,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--blazefl", default="", metavar="PYTHON")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--leave-out", default="", metavar="NAME,...")
     parser.add_argument("--results", type=Path, default=Path("speed.json"))
     parser.add_argument("--plot", type=Path, default=Path("speed.png"))
     given = parser.parse_args()
     left_out = {name.strip() for name in given.leave_out.split(",") if name.strip()}
-    everyone = simulators(given.peers)
+    if not shutil.which(given.blazefl) and "blazefl" not in left_out:
+        print("blazefl is left out: --blazefl names no interpreter")
+        left_out.add("blazefl")
+    everyone = simulators(given.peers, given.blazefl)
     names = {simulator.name for simulator in everyone} - {"fedadb"} | set(WORKLOADS)
     if unknown := left_out - names:
         print(f"--leave-out: {', '.join(unknown)} is none of {', '.join(sorted(names))}")
