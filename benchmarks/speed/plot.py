@@ -77,8 +77,9 @@ def draw_limit(axes: Axes, limit: float, label: str) -> None:
         ha="right",
         va="center",
     )
-    shares = axes.secondary_xaxis("top", functions=(lambda x: x / limit, lambda x: x * limit))
-    shares.xaxis.set_major_formatter(PercentFormatter(1))
+    shares = axes.secondary_xaxis("top")
+    shares.set_xticks([limit * fifth / 5 for fifth in range(6)])
+    shares.xaxis.set_major_formatter(PercentFormatter(limit))
     shares.set_xlabel("share of the machine's peak")
 
 
