@@ -90,6 +90,7 @@ def simulators(peers: str, blazefl: str) -> list[Simulator]:
         Simulator("floor (usual layout)", floor, {"LAYOUT": "contiguous_format"}),
         Simulator("fedadb", ours),
         Simulator("fedadb (1 worker)", ours, {"WORKERS": "1"}),
+        Simulator("fedadb (torch kernels)", ours, {"KERNELS": "torch"}),
         Simulator("fedadb (bfloat16)", ours, {"PRECISION": "bfloat16"}),
         Simulator("plain loop", [sys.executable, "-m", "benchmarks.speed.plain_loop"]),
         Simulator("pfl", [*torchrun, "benchmarks.speed.peer_pfl"]),
@@ -146,7 +147,7 @@ def compare(compared: list[Simulator], work: Workload, turns: int) -> Comparison
             turn = take_turn(simulator, work)
             taken[simulator.name].append(turn)
             print(
-                f"  turn {number} {simulator.name:20} {turn.seconds:7.3f} s per round, "
+                f"  turn {number} {simulator.name:22} {turn.seconds:7.3f} s per round, "
                 f"accuracy {turn.accuracy:.3f}",
                 flush=True,
             )
@@ -184,6 +185,7 @@ def ratios(model: str, comparison: Comparison) -> dict[str, float]:
         "the floor in the usual layout": median.get("floor (usual layout)"),
         "the fastest peer": fastest,
         "one worker": median.get("fedadb (1 worker)"),
+        "torch's kernels": median.get("fedadb (torch kernels)"),
     }
     found = {f"{model} against {n}": s / median["fedadb"] for n, s in seconds.items() if s}
     if fastest and "fedadb (bfloat16)" in median:
