@@ -53,7 +53,7 @@ def main() -> None:
     domain, algorithm = transform.domain((1, 28, 28)), FedAvg()
     body = LeNet().body(domain.shape)
     f = assemble(body, algorithm.heads, domain, 10, Stream(0))
-    f = replace(f, fast_body=fast_body(body, domain.shape, "body."))
+    f = replace(f, fast_body=fast_body(body, domain.shape))
     plan = LocalPlan(work.epochs, work.batch, work.lr)
     test_set = TestSet(f, Examples(test_x, test_y), transform, 128)
     w, round = f.weights(), Round(1, 1, work.clients, len(y))

@@ -53,7 +53,7 @@ def measure_global_branch() -> None:
     domain = transform.domain((1, 28, 28))
     body = LeNet().body(domain.shape)
     f = assemble(body, FedADB().heads, domain, 10, Stream(0))
-    f = replace(f, fast_body=fast_body(body, domain.shape, "body."))
+    f = replace(f, fast_body=fast_body(body, domain.shape))
     s, plan = Weights(f.weights()), LocalPlan()
     methods = {
         "one weighted anchor": FedADB(calibrate=False),

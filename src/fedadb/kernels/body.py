@@ -37,11 +37,13 @@ class LanesBody:
         return (forward if differentiable else evaluate)(x, weights, self._program)
 
 
-def fast_body(body: nn.Module, shape: tuple[int, ...]) -> LanesBody | None:
+def fast_body(
+    body: nn.Module, shape: tuple[int, ...], most_channels: int = MOST_CHANNELS
+) -> LanesBody | None:
     """The body for images of that shape; None if our kernels do not compute it as it is.
 
-    They compute convolutions with odd kernels, stride 1 and at most 32 channels, each with ReLU and
-    2×2 max-pooling or without; then a Flatten, and linear layers, each with ReLU or without.
+    They compute convolutions with odd kernels, stride 1 and few channels, each with ReLU and 2×2
+    max-pooling or without; then a Flatten, and linear layers, each with ReLU or without.
     """
     modules = _leaves(body)
     parameters = list(body.parameters())
@@ -50,6 +52,8 @@ def fast_body(body: nn.Module, shape: tuple[int, ...]) -> LanesBody | None:
     if not all(p.requires_grad and p.dtype == torch.float32 for p in parameters):
         return None
     layers = _take_convolutions(modules, shape)
+    if max((layer.outputs for layer in layers), default=0) > most_channels:
+        return None
     if layers and modules and _flattens(modules.pop(0)):
         layers += _take_linear_layers(modules, layers[-1].features)
         fast = LanesBody(tuple(layers))
@@ -99,7 +103,6 @@ def _convolution(module: nn.Module, channels: int, height: int, width: int) -> L
         and module.padding_mode == "zeros"
         and isinstance(padding, tuple)
         and padding[0] == padding[1] < kernel
-        and max(channels, module.out_channels) <= MOST_CHANNELS
     )
     if not fits:
         return None
