@@ -30,6 +30,7 @@ from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
+from fedadb.exports import PAPER, algorithm_names
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -157,6 +158,13 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None:
     for cls in registry.values():
         assert getattr(fedadb, cls.__name__) is cls
+
+
+def test_algorithms_are_in_the_order_of_the_paper_and_then_of_their_names() -> None:
+    names = algorithm_names()
+    assert tuple(names[: len(PAPER)]) == PAPER
+    assert {"FedProx", "SCAFFOLD"} <= set(names[len(PAPER) :])
+    assert names[len(PAPER) :] == sorted(names[len(PAPER) :], key=str.lower)
 
 
 @pytest.mark.parametrize("name", EXPORTED)
