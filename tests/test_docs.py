@@ -30,6 +30,7 @@ from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
+from fedadb.exports import PAPER, algorithm_names
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -157,6 +158,13 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None:
     for cls in registry.values():
         assert getattr(fedadb, cls.__name__) is cls
+
+
+def test_algorithms_are_in_the_order_of_the_paper_and_then_of_their_names() -> None:
+    names = algorithm_names()
+    assert tuple(names[: len(PAPER)]) == PAPER
+    assert {"FedProx", "SCAFFOLD"} <= set(names[len(PAPER) :])
+    assert names[len(PAPER) :] == sorted(names[len(PAPER) :], key=str.lower)
 
 
 @pytest.mark.parametrize("name", EXPORTED)
@@ -337,12 +345,24 @@ def test_reports_have_a_name_for_every_method_and_dataset() -> None:
 # algorithms
 
 
+INDEX = DOCS / "algorithms" / "README.md"
+METHOD_PAGES = sorted(set(INDEX.parent.glob("*.md")) - {INDEX})
+
+
 def test_every_algorithm_has_a_page() -> None:
-    assert {page.stem for page in (DOCS / "algorithms").glob("*.md")} == set(ALGORITHMS)
+    assert {page.stem for page in METHOD_PAGES} == set(ALGORITHMS)
+
+
+def test_the_table_of_algorithms_has_a_row_for_each_page() -> None:
+    rows = table("algorithms/README.md", "method")
+    linked = [re.fullmatch(r"\[(.+)\]\((\w+)\.md\)", row) for row in rows]
+    names = {one[2]: one[1] for one in linked if one}
+    assert names == {page.stem: labels.METHODS[page.stem] for page in METHOD_PAGES}
+    assert all(len(cells) == 4 for cells in rows.values())
 
 
 def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
-    for page in sorted((DOCS / "algorithms").glob("*.md")):
+    for page in METHOD_PAGES:
         source = (ROOT / "src" / "fedadb" / "algorithms" / f"{page.stem}.py").read_text()
         for equation in re.findall(r"`# (Eq\. \(\d+\))`", page.read_text()):
             assert equation in source, (page.name, equation)

@@ -42,6 +42,9 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "fedsol": {"rho": 0.0},
     "fedexp": {"eps": 1e12},
     "fedprox": {"mu": 0.0},
+    "fedlc": {"tau": 0.0},
+    "fedrs": {"alpha": 1.0},
+    "feddisco": {"a": 0.0, "b": 0.0},
     "fedgela": None,
     "fedadb": None,
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
@@ -321,6 +324,13 @@ IMPOSSIBLE = [
     ("fedprox", "mu", -1),
     ("scaffold", "eta", 0),
     ("scaffold", "weighted", "rows"),
+    ("fedlc", "tau", -0.1),
+    ("fedlc", "missing", "drop"),
+    ("fedrs", "alpha", 1.1),
+    ("fedrs", "alpha", -0.1),
+    ("fedrs", "variant", "hard"),
+    ("feddisco", "a", -0.1),
+    ("feddisco", "b", -0.1),
 ]
 
 

@@ -15,9 +15,11 @@ from fedadb.algorithms.feddecorr import FedDecorr
 from fedadb.algorithms.feddyn import FedDyn, FedDynMemory
 from fedadb.algorithms.fedexp import FedExP
 from fedadb.algorithms.fedgela import FedGELA
+from fedadb.algorithms.fedlc import FedLC
 from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
+from fedadb.algorithms.fedrs import FedRS
 from fedadb.algorithms.fedsol import FedSOL
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
@@ -89,6 +91,10 @@ CASES: list[tuple[Algorithm[Any, Any, Any, Any], Gradient]] = [
     ),
     (FedSOL(rho=1.0), partial(naive.fedsol, rho=1.0, adaptive=True)),
     (FedExP(), naive.fedavg),
+    (FedLC(tau=0.8), partial(naive.fedlc, tau=0.8, missing="exclude")),
+    (FedLC(tau=0.8, missing="one"), partial(naive.fedlc, tau=0.8, missing="one")),
+    (FedRS(alpha=0.3), partial(naive.fedrs, alpha=0.3, variant="binary")),
+    (FedRS(alpha=0.3, variant="soft"), partial(naive.fedrs, alpha=0.3, variant="soft")),
 ]
 
 

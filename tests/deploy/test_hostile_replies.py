@@ -460,6 +460,24 @@ def test_a_huge_control_variate_does_not_ruin_a_run(participation: float, tmp_pa
     assert all(tensor.abs().max() < 100 for tensor in weights.values())
 
 
+@pytest.mark.parametrize("number", [0.3, -3e38])
+def test_a_single_number_may_differ_much_between_sites(number: float, tmp_path: Path) -> None:
+    """One site's classes are uneven, or it says so; those of the others are nearly balanced."""
+
+    def claiming(kl: float) -> Handler:
+        def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {**tensors, "upload/kl": torch.full_like(tensors["upload/kl"], kl)}
+
+        return changed(change)
+
+    e = experiment("feddisco", rounds=2, participation=1.0)
+    sites = {k: claiming(number if k == 1 else 0.001) for k in range(CLIENTS)}
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes(sites)))
+    assert not any("lost" in record for record in records)
+    weights, _ = read_tensors(tmp_path / "model.safetensors", "")
+    assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
 @pytest.mark.parametrize(
     ("participation", "usual"), [(1.0, "the median of the round"), (0.5, "the weights' norm")]
 )

@@ -116,6 +116,51 @@ def fedlmd(client: Client, w: Tensors, batch: Batch, beta: float, tau: float) ->
     return distilled(client, w, batch, beta, tau, hidden)
 
 
+def fedlc(client: Client, w: Tensors, batch: Batch, tau: float, missing: str) -> Tensors:
+    x, y = batch
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        seen = [c for c, n in enumerate(client.counts) if n > 0 or missing == "one"]
+        margin = [tau / max(n, 1) ** 0.25 for n in client.counts]
+        shifted = torch.stack([z[:, c] - margin[c] for c in seen], dim=1)
+        return cross_entropy(shifted, torch.tensor([seen.index(label) for label in y.tolist()]))
+
+    return gradients(loss, w)
+
+
+def fedrs(client: Client, w: Tensors, batch: Batch, alpha: float, variant: str) -> Tensors:
+    x, y = batch
+    scale = []
+    for n in client.counts:
+        soft = alpha + (1 - alpha) * n / max(client.counts)
+        scale.append(soft if variant == "soft" else 1.0 if n > 0 else alpha)
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        return cross_entropy(torch.stack([s * z[:, c] for c, s in enumerate(scale)], dim=1), y)
+
+    return gradients(loss, w)
+
+
+def feddisco(
+    results: list[Tensors], counts: list[list[int]], a: float, b: float
+) -> tuple[Tensors, list[float]]:
+    """The mean of the results, and their weights in it."""
+    sizes = [sum(one) for one in counts]
+    far = [
+        sum(n / size * math.log(n / size * len(one)) for n in one if n > 0)
+        for one, size in zip(counts, sizes, strict=True)
+    ]
+    raw = []
+    for size, one in zip(sizes, far, strict=True):
+        raw.append(max(size / sum(sizes) - a * one / sum(far) + b, 0))
+    weights = [one / sum(raw) for one in raw]
+    parts = zip(results, weights, strict=True)
+    scaled = [{n: weight * t for n, t in r.items()} for r, weight in parts]
+    return {n: torch.stack([r[n] for r in scaled]).sum(0) for n in results[0]}, weights
+
+
 def feddecorr(client: Client, w: Tensors, batch: Batch, lam: float) -> Tensors:
     x, y = batch
 

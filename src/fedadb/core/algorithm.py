@@ -200,7 +200,9 @@ class Algorithm(Generic[S, B, C, U]):
         """What the client sends after it trained to the weights w.
 
         `data` are the client's rows: what needs a pass over them after training is computed here.
-        Its tensors have the same shapes in every round. `ctx.memory` is still the old memory.
+        Its tensors have the same shapes in every round. `ctx.memory` is still the old memory. A
+        server of real sites drops a reply with a Vector or tensor that is much longer than usual; a
+        single number can be any finite one, and `aggregate` must cope with it.
         """
         return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
 

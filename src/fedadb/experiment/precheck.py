@@ -20,6 +20,7 @@ from fedadb.core.schedules import SCHEDULES, Exponential, Schedule
 from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
 from fedadb.experiment.settings import Settings
+from fedadb.exports import algorithm_names
 
 PACKAGE = Path(__file__).parent.parent
 NAMESPACE = {
@@ -88,13 +89,9 @@ def _check_named(key: str, given: str | Mapping[str, Any], registry: Mapping[str
 
 
 def algorithms() -> dict[str, Path]:
-    """The file of each registered algorithm: its name is that of the class in lower case."""
-    folder = PACKAGE / "algorithms"
-    tree = _parsed(folder / "__init__.py")
-    listed = next(node.iter for node in ast.walk(tree) if isinstance(node, ast.comprehension))
-    assert isinstance(listed, ast.Tuple)
-    names = [element.id.lower() for element in listed.elts if isinstance(element, ast.Name)]
-    return {name: folder / f"{name}.py" for name in names}
+    """The file of each registered algorithm."""
+    names = [name.lower() for name in algorithm_names()]
+    return {name: PACKAGE / "algorithms" / f"{name}.py" for name in names}
 
 
 def models() -> dict[str, Path]:
