@@ -45,6 +45,9 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "fedgela": None,
     "fedadb": None,
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
+    "moon": {"mu": 0.0},
+    "fednova": None,  # the clients of a round need equally many steps
+    "fedcurv": {"lam": 0.0},
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
 
@@ -321,6 +324,11 @@ IMPOSSIBLE = [
     ("fedprox", "mu", -1),
     ("scaffold", "eta", 0),
     ("scaffold", "weighted", "rows"),
+    ("moon", "mu", -1),
+    ("moon", "tau", 0),
+    ("fedcurv", "lam", -1),
+    ("fedcurv", "size", 0),
+    ("fedcurv", "fisher", "rows"),
 ]
 
 

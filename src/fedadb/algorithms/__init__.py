@@ -6,14 +6,17 @@ from fedadb.algorithms.fedacg import FedACG
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedasam import FedASAM
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.fedcurv import FedCurv
 from fedadb.algorithms.feddecorr import FedDecorr
 from fedadb.algorithms.feddyn import FedDyn
 from fedadb.algorithms.fedexp import FedExP
 from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedlmd import FedLMD
+from fedadb.algorithms.fednova import FedNova
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedsol import FedSOL
+from fedadb.algorithms.moon import MOON
 from fedadb.algorithms.scaffold import SCAFFOLD
 from fedadb.core.algorithm import Algorithm
 
@@ -33,5 +36,8 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         FedADB,
         FedProx,
         SCAFFOLD,
+        MOON,
+        FedNova,
+        FedCurv,
     )
 }
