@@ -12,12 +12,14 @@ from torch import nn
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.schedules import Exponential
+from fedadb.core.server_optimizers import ServerAdam
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
@@ -52,9 +54,11 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=[*ALGORITHMS, "fedadam"])
 def algorithm(request: pytest.FixtureRequest) -> Any_:
-    return ALGORITHMS[request.param]()
+    """FedAdam stands for all methods that are FedAvg with a server optimiser."""
+    name = request.param
+    return FedOpt(ServerAdam()) if name == "fedadam" else ALGORITHMS[name]()
 
 
 def shards() -> list[Shard]:

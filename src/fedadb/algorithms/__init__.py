@@ -14,11 +14,13 @@ from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fednova import FedNova
 from fedadb.algorithms.fedntd import FedNTD
+from fedadb.algorithms.fedopt import METHODS
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedsol import FedSOL
 from fedadb.algorithms.moon import MOON
 from fedadb.algorithms.scaffold import SCAFFOLD
 from fedadb.core.algorithm import Algorithm
+from fedadb.core.server_optimizers import ServerOptimizer
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
     algorithm.__name__.lower(): algorithm
@@ -40,4 +42,9 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         FedNova,
         FedCurv,
     )
+}
+
+# FedAvg with a server optimiser, whose settings are the method's.
+SERVER_METHODS: dict[str, type[ServerOptimizer]] = {
+    name.lower(): optimizer for name, optimizer in METHODS.items()
 }

@@ -111,6 +111,11 @@ class Algorithm(Generic[S, B, C, U]):
     needs_single_replies: ClassVar[bool] = False
 
     @property
+    def name(self) -> str:
+        """What titles and messages call the method."""
+        return type(self).__name__
+
+    @property
     def default_clip(self) -> float | None:
         """The largest gradient norm if the plan's `clip` is "auto"; None: no clipping."""
         return None
