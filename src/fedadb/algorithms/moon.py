@@ -31,7 +31,7 @@ class MOON(Algorithm[Weights, Weights, MOONMemory]):
         return MOONMemory(w)
 
     def remember(self, w: Vector, upload: Weights, ctx: Ctx) -> MOONMemory:
-        return MOONMemory(w)
+        return MOONMemory(w.clone())  # the reply holds w itself, and is released on its own
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Ctx) -> Tensor:
         if self.mu == 0:
