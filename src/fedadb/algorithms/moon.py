@@ -24,7 +24,7 @@ Ctx = Context[Weights, MOONMemory]
 class MOON(Algorithm[Weights, Weights, MOONMemory]):
     """A contrastive term pulls features to the global model's, away from the client's last ones."""
 
-    mu: Annotated[float, Ge(0)] = 0.1  # μ: weight of the contrastive term; 1 to 10 in the paper
+    mu: Annotated[float, Ge(0)] = 0.1  # μ: weight of the contrastive term; 1 in the authors' code
     tau: Annotated[float, Gt(0)] = 0.5  # τ: its temperature
 
     def memory(self, w: Vector) -> MOONMemory:
