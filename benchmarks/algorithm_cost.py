@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from fedadb import datasets
-from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 
 ROUNDS, TURNS = 3, 3
+NAMES = (*ALGORITHMS, *SERVER_METHODS)
 SETTING = {"federation": {"scenario": "cross-device", "partition": {"alpha": 0.1}}}
 
 
@@ -33,9 +34,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         dataset = "organamnist" if datasets.present("organamnist") else random_images(folder)
-        best = {name: [float("inf")] * ROUNDS for name in ALGORITHMS}
+        best = {name: [float("inf")] * ROUNDS for name in NAMES}
         for turn in range(TURNS):
-            for name in ALGORITHMS:
+            for name in NAMES:
                 table = {**SETTING, "dataset": dataset, "rounds": ROUNDS, "algorithm": name}
                 history = run(Experiment.read(table), folder / f"{name}-{turn}")
                 seconds = [record["seconds"] for record in history.rounds]

@@ -18,7 +18,8 @@ import typer
 from torch import nn
 
 import fedadb
-from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
+from fedadb.algorithms.fedopt import METHODS
 from fedadb.analysis import ANALYSES
 from fedadb.cli import app
 from fedadb.cli.reproduce import STUDIES
@@ -338,7 +339,8 @@ def test_the_docs_list_every_study_with_its_number_of_runs() -> None:
 
 
 def test_reports_have_a_name_for_every_method_and_dataset() -> None:
-    assert {name: cls.__name__ for name, cls in ALGORITHMS.items()} == labels.METHODS
+    names = {name: cls.__name__ for name, cls in ALGORITHMS.items()}
+    assert names | dict(zip(SERVER_METHODS, METHODS, strict=True)) == labels.METHODS
     assert DATASETS.keys() == labels.DATASETS.keys()
 
 
@@ -350,15 +352,24 @@ METHOD_PAGES = sorted(set(INDEX.parent.glob("*.md")) - {INDEX})
 
 
 def test_every_algorithm_has_a_page() -> None:
-    assert {page.stem for page in METHOD_PAGES} == set(ALGORITHMS)
+    assert {page.stem for page in METHOD_PAGES} == set(ALGORITHMS) | {"fedopt"}
 
 
 def test_the_table_of_algorithms_has_a_row_for_each_page() -> None:
     rows = table("algorithms/README.md", "method")
     linked = [re.fullmatch(r"\[(.+)\]\((\w+)\.md\)", row) for row in rows]
     names = {one[2]: one[1] for one in linked if one}
-    assert names == {page.stem: labels.METHODS[page.stem] for page in METHOD_PAGES}
+    known = labels.METHODS | {"fedopt": ", ".join(FEDOPT)}
+    assert names == {page.stem: known[page.stem] for page in METHOD_PAGES}
     assert all(len(cells) == 4 for cells in rows.values())
+
+
+def test_the_page_of_fedopt_states_the_settings_of_each_method() -> None:
+    documented = table("algorithms/fedopt.md", "name")
+    assert list(documented) == list(SERVER_METHODS)
+    for name, optimizer in SERVER_METHODS.items():
+        for option, default in validation.to_table(optimizer()).items():
+            assert f"`{tomli_w.dumps({option: default}).strip()}`" in documented[name][1]
 
 
 def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:

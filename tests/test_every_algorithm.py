@@ -12,12 +12,14 @@ from torch import nn
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.schedules import Exponential
+from fedadb.core.server_optimizers import ServerAdam
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
@@ -48,13 +50,18 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "fedgela": None,
     "fedadb": None,
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
+    "moon": {"mu": 0.0},
+    "fednova": None,  # the clients of a round need equally many steps
+    "fedcurv": {"lam": 0.0},
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=[*ALGORITHMS, "fedadam"])
 def algorithm(request: pytest.FixtureRequest) -> Any_:
-    return ALGORITHMS[request.param]()
+    """FedAdam stands for all methods that are FedAvg with a server optimiser."""
+    name = request.param
+    return FedOpt(ServerAdam()) if name == "fedadam" else ALGORITHMS[name]()
 
 
 def shards() -> list[Shard]:
@@ -331,6 +338,11 @@ IMPOSSIBLE = [
     ("fedrs", "variant", "hard"),
     ("feddisco", "a", -0.1),
     ("feddisco", "b", -0.1),
+    ("moon", "mu", -1),
+    ("moon", "tau", 0),
+    ("fedcurv", "lam", -1),
+    ("fedcurv", "size", 0),
+    ("fedcurv", "fisher", "rows"),
 ]
 
 

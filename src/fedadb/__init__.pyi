@@ -7,6 +7,7 @@ from fedadb.algorithms.fedacg import FedACG as FedACG
 from fedadb.algorithms.fedadb import FedADB as FedADB
 from fedadb.algorithms.fedasam import FedASAM as FedASAM
 from fedadb.algorithms.fedavg import FedAvg as FedAvg
+from fedadb.algorithms.fedcurv import FedCurv as FedCurv
 from fedadb.algorithms.feddecorr import FedDecorr as FedDecorr
 from fedadb.algorithms.feddisco import FedDisco as FedDisco
 from fedadb.algorithms.feddyn import FedDyn as FedDyn
@@ -14,10 +15,12 @@ from fedadb.algorithms.fedexp import FedExP as FedExP
 from fedadb.algorithms.fedgela import FedGELA as FedGELA
 from fedadb.algorithms.fedlc import FedLC as FedLC
 from fedadb.algorithms.fedlmd import FedLMD as FedLMD
+from fedadb.algorithms.fednova import FedNova as FedNova
 from fedadb.algorithms.fedntd import FedNTD as FedNTD
 from fedadb.algorithms.fedprox import FedProx as FedProx
 from fedadb.algorithms.fedrs import FedRS as FedRS
 from fedadb.algorithms.fedsol import FedSOL as FedSOL
+from fedadb.algorithms.moon import MOON as MOON
 from fedadb.algorithms.scaffold import SCAFFOLD as SCAFFOLD
 from fedadb.core.algorithm import Algorithm as Algorithm
 from fedadb.core.algorithm import Context as Context

@@ -11,6 +11,7 @@ MODULES = {
 }
 PAPER = ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD", "FedDecorr",
          "FedACG", "FedSOL", "FedADB")  # fmt: skip
+FEDOPT = ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi")  # names of FedAvg with a server optimiser
 
 
 def algorithm_names() -> list[str]:

@@ -24,7 +24,7 @@ from tests.deploy.federation import require_equal_weights
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("clock")]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, "fedadam"])
 def test_every_algorithm_is_bit_identical_to_a_simulation(name: str, tmp_path: Path) -> None:
     e = experiment({"name": "fedadb", "steps": 2} if name == "fedadb" else name)
     simulated = run(e, tmp_path / "simulated").rounds

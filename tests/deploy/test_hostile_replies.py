@@ -31,6 +31,7 @@ from fedadb.deploy.messages import (
 )
 from fedadb.deploy.reply_checks import Spread, cap_rows, check_counts, check_reply
 from fedadb.experiment.build import build_model, sample_clients
+from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from fedadb.experiment.stored import read_run
 from fedadb.report.comparison import arrange
@@ -476,6 +477,22 @@ def test_a_single_number_may_differ_much_between_sites(number: float, tmp_path: 
     assert not any("lost" in record for record in records)
     weights, _ = read_tensors(tmp_path / "model.safetensors", "")
     assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
+def test_a_huge_weight_of_steps_does_not_ruin_a_run(tmp_path: Path) -> None:
+    huge = changed(lambda tensors: {**tensors, "upload/a": torch.tensor(3e38)})
+    e = experiment("fednova", rounds=2, participation=1.0, min_replies=1, retries=0)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: huge})))
+    assert all("the norm of its a is " in record["lost"]["client-1"] for record in records)
+
+
+def test_a_number_is_not_measured_by_the_weights(tmp_path: Path) -> None:
+    """Two sites take hundreds of steps, in batches of one row, before other replies are known."""
+    table = experiment("fednova", rounds=1, retries=0).table()
+    small = {"model": {"name": "mlp", "hidden": [4]}, "local": {"epochs": 1, "batch_size": 1}}
+    e = Experiment.read(table | small)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes()))
+    assert "lost" not in records[0]
 
 
 @pytest.mark.parametrize(

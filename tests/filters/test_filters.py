@@ -320,6 +320,10 @@ class Median(Filter):
             {"filter": [Median()], "algorithm": "fedexp"},
             "replaces the replies by one result, but FedExP",
         ),
+        (
+            {"filter": [Median()], "algorithm": "fednova"},
+            "replaces the replies by one result, but FedNova",
+        ),
         ({"deployment": {"norm_bound": 5.0}}, "deployment.norm_bound is now a filter.* norm = 5"),
         (
             {"server": {"optimizer": "adam"}, "algorithm": "feddyn"},

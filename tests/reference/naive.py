@@ -87,6 +87,67 @@ def scaffold_memory(
     return {n: client.memory[n] - control[n] + (client.received[n] - w[n]) / (a * lr) for n in w}
 
 
+def moon(client: Client, w: Tensors, batch: Batch, mu: float, tau: float) -> Tensors:
+    x, y = batch
+    z_global = client.forward(client.received, x)[0].detach()
+    z_previous = client.forward(client.memory, x)[0].detach()
+
+    def cosine(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum() / ((a * a).sum().sqrt() * (b * b).sum().sqrt())
+
+    def loss(v: Tensors) -> Tensor:
+        h, z = client.forward(v, x)
+        total = torch.zeros((), dtype=z.dtype)
+        for row, positive, negative in zip(h, z_global, z_previous, strict=True):
+            same, other = ((cosine(row, b) / tau).exp() for b in (positive, negative))
+            total = total - (same / (same + other)).log()
+        return cross_entropy(z, y) + mu * total / len(y)
+
+    return gradients(loss, w)
+
+
+def fedcurv(
+    client: Client, w: Tensors, batch: Batch, lam: float, others: list[tuple[Tensors, Tensors]]
+) -> Tensors:
+    """`others` are the Fisher diagonals and the weights of the other clients."""
+    g = fedavg(client, w, batch)
+    for fisher_j, w_j in others:
+        g = {n: g[n] + 2 * lam * fisher_j[n] * (w[n] - w_j[n]) for n in w}
+    return g
+
+
+def fisher(client: Client, w: Tensors, batches: list[Batch]) -> Tensors:
+    """The mean over batches of the squared gradient."""
+    total = {n: torch.zeros_like(t) for n, t in w.items()}
+    for batch in batches:
+        g = fedavg(client, w, batch)
+        total = {n: total[n] + g[n] ** 2 for n in w}
+    return {n: t / len(batches) for n, t in total.items()}
+
+
+def weight_of_steps(steps: int, momentum: float) -> float:
+    """The weight that SGD's steps give to a constant gradient."""
+    velocity, a = 0.0, 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1
+        a += velocity
+    return a
+
+
+def fednova(
+    received: Tensors, results: list[Tensors], sizes: list[int], steps: list[int], momentum: float
+) -> Tensors:
+    """(1 − Σ r_k) w + Σ r_k w_k with r_k = p_k τ_eff / a_k, as the reference code writes it."""
+    p = [n / sum(sizes) for n in sizes]
+    a = [weight_of_steps(s, momentum) for s in steps]
+    tau_eff = sum(p_k * a_k for p_k, a_k in zip(p, a, strict=True))
+    r = [p_k * tau_eff / a_k for p_k, a_k in zip(p, a, strict=True)]
+    w = {n: (1 - sum(r)) * t for n, t in received.items()}
+    for r_k, result in zip(r, results, strict=True):
+        w = {n: w[n] + r_k * result[n] for n in w}
+    return w
+
+
 def distilled(
     client: Client, w: Tensors, batch: Batch, beta: float, tau: float, hidden: list[int]
 ) -> Tensors:

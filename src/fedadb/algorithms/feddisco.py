@@ -30,6 +30,7 @@ class FedDisco(Algorithm[Weights, Weights, tuple[()], FedDiscoUpload]):
     b: Annotated[float, Ge(0)] = 0.1  # added to every client's weight
 
     needs_single_replies = True  # each has a weight of its own
+    uneven = ("kl",)  # 0 for balanced clients, log C for those with one class
 
     def upload(self, f: Model, w: Vector, data: Shard, ctx: Context[Weights]) -> FedDiscoUpload:
         return FedDiscoUpload(w, discrepancy(ctx.counts))

@@ -110,6 +110,15 @@ class Algorithm(Generic[S, B, C, U]):
     # no filter that replaces the replies by their robust mean.
     needs_single_replies: ClassVar[bool] = False
 
+    # Parts of an upload that differ much between honest clients. `aggregate` must cope with any
+    # finite value of theirs.
+    uneven: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def name(self) -> str:
+        """What titles and messages call the method."""
+        return type(self).__name__
+
     @property
     def default_clip(self) -> float | None:
         """The largest gradient norm if the plan's `clip` is "auto"; None: no clipping."""
@@ -201,8 +210,8 @@ class Algorithm(Generic[S, B, C, U]):
 
         `data` are the client's rows: what needs a pass over them after training is computed here.
         Its tensors have the same shapes in every round. `ctx.memory` is still the old memory. A
-        server of real sites drops a reply with a Vector or tensor that is much longer than usual; a
-        single number can be any finite one, and `aggregate` must cope with it.
+        server of real sites drops a reply of which a part is much larger than usual, unless `uneven`
+        names it.
         """
         return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
 

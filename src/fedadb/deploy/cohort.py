@@ -123,12 +123,15 @@ class SiteCohort:
         round's replies. Fewer than three have none that tells which of them is wrong. Then the
         median of recent replies takes its place, and before there are three of those, the norm of
         the weights themselves. The bound is squared in that case, because rounds differ more than
-        the sites of one round.
+        the sites of one round. Parts that have not the shape of the weights, such as FedNova's
+        weight of steps, are not compared with them, and those that the algorithm calls uneven are
+        not compared at all.
         """
         if self.deployment.median_bound is None:
             return {}
         dropped = {}
-        for part in next(iter(valid.values())).norms if valid else ():
+        parts = next(iter(valid.values())).norms if valid else {}
+        for part in parts.keys() - set(self.learner.algorithm.uneven):
             for k, reason in self._far(part, valid, w).items():
                 del valid[k]
                 dropped[k] = MissingReply(reason)
@@ -146,6 +149,8 @@ class SiteCohort:
             if len(self._recent) >= 3:
                 recent = [(norms[part], rows) for norms, rows in self._recent]
                 spread, what = Spread.of(recent), "the median of recent replies"
+            elif not all(_is_vector(part, checked) for checked in valid.values()):
+                return {}
         largest = {k: spread.bound(self.sites.counted[k], bound) for k in valid}
         norms = {k: checked.norms[part] for k, checked in valid.items()}
         return {
@@ -166,6 +171,10 @@ class SiteCohort:
             if counted == self.sites.rows[k]
             else reply._replace(examples=torch.tensor(counted))
         )
+
+
+def _is_vector(part: str, checked: CheckedReply) -> bool:
+    return isinstance(getattr(checked.reply.upload, part), Vector)
 
 
 def _length(part: str, norm: float) -> str:

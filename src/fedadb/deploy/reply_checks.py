@@ -28,7 +28,7 @@ class CheckedReply(NamedTuple):
     """A valid reply, and the norms of its parts."""
 
     reply: Reply[Any]
-    norms: Mapping[str, float]  # of w_k − w, under the name "w", and of each other part but numbers
+    norms: Mapping[str, float]  # of w_k − w, under the name "w", and of each other part
 
 
 def check_reply(
@@ -65,19 +65,13 @@ def check_reply(
     if int(reply.examples) != rows:
         raise Fault(f"it claims {int(reply.examples)} rows, but has {rows}")
     others = {name: part for name, part in reply.upload._asdict().items() if name != "w"}
-    # A single number is no step of training, whose length is much the same at all sites.
-    lengths = {n: norm(part) for n, part in others.items() if not _is_number(part)}
-    norms = {"w": update_norm(reply, w)} | lengths
+    norms = {"w": update_norm(reply, w)} | {name: norm(part) for name, part in others.items()}
     measured = {
         name: value if abs(float(value)) <= MAX_MEASUREMENT else torch.tensor(math.nan)
         for name, value in sorted(reply.measured.items())
         if name in measures
     }
     return CheckedReply(reply._replace(measured=measured), norms)
-
-
-def _is_number(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.ndim == 0
 
 
 def norm(tree: Any) -> float:

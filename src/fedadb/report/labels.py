@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedadb.experiment.presets import scenario
-from fedadb.exports import algorithm_names
+from fedadb.exports import FEDOPT, algorithm_names
 
-METHODS = {name.lower(): name for name in algorithm_names()}
+METHODS = {name.lower(): name for name in (*algorithm_names(), *FEDOPT)}
 DATASETS = {
     "svhn": "SVHN", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
     "organamnist": "OrganAMNIST", "pathmnist": "PathMNIST", "tissuemnist": "TissueMNIST",
