@@ -79,8 +79,8 @@ def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
     require_meta(sent)
     memory = algorithm.memory(sent.w)
     ctx: Context[Any, Any] = Context(sent, memory, to_meta(data.counts), round, plan, steps)
-    assert algorithm.start(ctx).flat.is_meta
-    w = 1.1 * sent.w
+    w = 1.1 * algorithm.start(ctx)
+    assert w.flat.is_meta
     with torch.no_grad():
         algorithm.measure(f, to_meta(batch), ctx)
     assert algorithm.loss(f, w, to_meta(batch), ctx).is_meta

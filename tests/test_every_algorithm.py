@@ -250,7 +250,7 @@ def test_broadcast_and_loss_change_nothing_and_repeat(algorithm: Any_) -> None:
         sent, memory, data.counts, Round(2, 5, CLIENTS, 40), LocalPlan(1, 8), torch.tensor(2)
     )
     batch = next(iter(algorithm.batches(f, data, ctx, Stream(0))))
-    w = 1.1 * sent.w
+    w = 1.1 * algorithm.start(ctx)
     losses = [algorithm.loss(f, w, batch, ctx) for _ in range(2)]
     steps = [algorithm.gradient(f, w, batch, ctx).flat for _ in range(2)]
     assert torch.equal(*losses)

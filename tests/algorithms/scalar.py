@@ -58,6 +58,6 @@ def direction(
     optimizer = NoStep()
     learner = Learner(algorithm, f, replace(ctx.plan, clip=clip, optimizer=optimizer))
     nothing: Any = None
-    training = Training(nothing, ctx, (), w, (), iter(()), batch, {})
+    training = Training(nothing, ctx, (), w, [()], iter(()), batch, {})
     learner.step(training, algorithm.gradient(f, w, batch, ctx))
     return optimizer.seen[0]

@@ -164,7 +164,11 @@ class Algorithm(Generic[S, B, C, U]):
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
     def start(self, ctx: Context[B, C]) -> Vector:
-        """The weights at which local training starts."""
+        """The weights at which local training starts.
+
+        They may have more parts than the model, after its own: what a client trains and does not
+        send. Then `upload` leaves those parts out.
+        """
         return ctx.sent.w
 
     def batches(self, f: Model, data: Shard, ctx: Context[B, C], rng: Stream) -> Iterator[Any]:
