@@ -15,6 +15,7 @@ from fedadb.algorithms.fedlmd import FedLMD as FedLMD
 from fedadb.algorithms.fedntd import FedNTD as FedNTD
 from fedadb.algorithms.fedprox import FedProx as FedProx
 from fedadb.algorithms.fedsol import FedSOL as FedSOL
+from fedadb.algorithms.fedvls import FedVLS as FedVLS
 from fedadb.algorithms.scaffold import SCAFFOLD as SCAFFOLD
 from fedadb.core.algorithm import Algorithm as Algorithm
 from fedadb.core.algorithm import Context as Context

@@ -116,6 +116,29 @@ def fedlmd(client: Client, w: Tensors, batch: Batch, beta: float, tau: float) ->
     return distilled(client, w, batch, beta, tau, hidden)
 
 
+def fedvls(client: Client, w: Tensors, batch: Batch, lam: float, beta: float) -> Tensors:
+    x, y = batch
+    teacher = client.forward(client.received, x)[1].detach()
+    classes = len(client.counts)
+    pi = [n / sum(client.counts) for n in client.counts]
+    vacant = [c for c, n in enumerate(client.counts) if n == 0]
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        shift = torch.tensor([math.log(p + 1e-9) for p in pi], dtype=z.dtype)
+        total = cross_entropy(z + shift, y)
+        for i in range(len(y)):
+            if vacant:
+                total = total + lam * kl_over(z[i], teacher[i], vacant, vacant, 1.0) / len(y)
+        for c in range(classes):
+            log_ratio = math.log(1 / classes + 1e-9) - math.log(pi[c] + 1e-9)
+            terms = [(z[i, c] + log_ratio).exp() if y[i] != c else 1.0 for i in range(len(y))]
+            total = total + beta * pi[c] * torch.as_tensor(sum(terms) / len(y)).log()
+        return total
+
+    return gradients(loss, w)
+
+
 def feddecorr(client: Client, w: Tensors, batch: Batch, lam: float) -> Tensors:
     x, y = batch
 

@@ -14,6 +14,7 @@ from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedsol import FedSOL
+from fedadb.algorithms.fedvls import FedVLS
 from fedadb.algorithms.scaffold import SCAFFOLD
 from fedadb.core.algorithm import Algorithm
 
@@ -33,5 +34,6 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         FedADB,
         FedProx,
         SCAFFOLD,
+        FedVLS,
     )
 }
