@@ -45,6 +45,7 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "fedgela": None,
     "fedadb": None,
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
+    "fedrod": {"gamma": 0.0},
     "fedvls": None,  # without its two terms, classes are still balanced
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
@@ -322,6 +323,7 @@ IMPOSSIBLE = [
     ("fedprox", "mu", -1),
     ("scaffold", "eta", 0),
     ("scaffold", "weighted", "rows"),
+    ("fedrod", "gamma", -1),
     ("fedvls", "lam", -1),
     ("fedvls", "beta", -1),
 ]

@@ -14,6 +14,7 @@ from fedadb.algorithms.fedgela import FedGELA as FedGELA
 from fedadb.algorithms.fedlmd import FedLMD as FedLMD
 from fedadb.algorithms.fedntd import FedNTD as FedNTD
 from fedadb.algorithms.fedprox import FedProx as FedProx
+from fedadb.algorithms.fedrod import FedRoD as FedRoD
 from fedadb.algorithms.fedsol import FedSOL as FedSOL
 from fedadb.algorithms.fedvls import FedVLS as FedVLS
 from fedadb.algorithms.scaffold import SCAFFOLD as SCAFFOLD

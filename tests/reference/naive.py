@@ -139,6 +139,25 @@ def fedvls(client: Client, w: Tensors, batch: Batch, lam: float, beta: float) ->
     return gradients(loss, w)
 
 
+def fedrod(client: Client, w: Tensors, batch: Batch, gamma: float) -> Tensors:
+    """Two gradients: of the model by the generic loss, of the personal head by the other."""
+    x, y = batch
+    own = [c for c, n in enumerate(client.counts) if n > 0]
+    label = torch.tensor([own.index(int(c)) for c in y])
+    shift = torch.tensor([gamma * math.log(client.counts[c]) for c in own], dtype=x.dtype)
+    model = {n: t for n, t in w.items() if not n.startswith("personal")}
+    head = {n: t for n, t in w.items() if n.startswith("personal")}
+    h, z = (t.detach() for t in client.forward(model, x))
+
+    def generic(v: Tensors) -> Tensor:
+        return cross_entropy(client.forward(v, x)[1][:, own] + shift, label)
+
+    def personal(v: Tensors) -> Tensor:
+        return cross_entropy(z + h @ v["personal.weight"].T + v["personal.bias"], y)
+
+    return gradients(generic, model) | gradients(personal, head)
+
+
 def feddecorr(client: Client, w: Tensors, batch: Batch, lam: float) -> Tensors:
     x, y = batch
 

@@ -13,6 +13,7 @@ from fedadb.algorithms.fedgela import FedGELA
 from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
+from fedadb.algorithms.fedrod import FedRoD
 from fedadb.algorithms.fedsol import FedSOL
 from fedadb.algorithms.fedvls import FedVLS
 from fedadb.algorithms.scaffold import SCAFFOLD
@@ -34,6 +35,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         FedADB,
         FedProx,
         SCAFFOLD,
+        FedRoD,
         FedVLS,
     )
 }
