@@ -47,13 +47,22 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
     "fedrod": {"gamma": 0.0},
     "fedvls": None,  # without its two terms, classes are still balanced
+    "fedcog": {"first_round": 1000},
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
 
 
+QUICK: dict[str, dict[str, Any]] = {"fedcog": {"first_round": 2, "images": 12, "steps": 2}}
+"""Settings by which a method differs from FedAvg after few rounds, and in little time."""
+
+
+def quick(name: str) -> Any_:
+    return ALGORITHMS[name](**QUICK.get(name, {}))
+
+
 @pytest.fixture(params=ALGORITHMS)
 def algorithm(request: pytest.FixtureRequest) -> Any_:
-    return ALGORITHMS[request.param]()
+    return quick(request.param)
 
 
 def shards() -> list[Shard]:
@@ -326,6 +335,12 @@ IMPOSSIBLE = [
     ("fedrod", "gamma", -1),
     ("fedvls", "lam", -1),
     ("fedvls", "beta", -1),
+    ("fedcog", "first_round", 0),
+    ("fedcog", "images", 0),
+    ("fedcog", "steps", 0),
+    ("fedcog", "eta", 0),
+    ("fedcog", "lam", -1),
+    ("fedcog", "tau", 0),
 ]
 
 

@@ -7,6 +7,7 @@ from fedadb.algorithms.fedacg import FedACG as FedACG
 from fedadb.algorithms.fedadb import FedADB as FedADB
 from fedadb.algorithms.fedasam import FedASAM as FedASAM
 from fedadb.algorithms.fedavg import FedAvg as FedAvg
+from fedadb.algorithms.fedcog import FedCOG as FedCOG
 from fedadb.algorithms.feddecorr import FedDecorr as FedDecorr
 from fedadb.algorithms.feddyn import FedDyn as FedDyn
 from fedadb.algorithms.fedexp import FedExP as FedExP

@@ -158,6 +158,45 @@ def fedrod(client: Client, w: Tensors, batch: Batch, gamma: float) -> Tensors:
     return gradients(generic, model) | gradients(personal, head)
 
 
+def fedcog_inputs(
+    client: Client, x: Tensor, classes: list[int], steps: int, lr: float, lam: float
+) -> Tensor:
+    """Adam on the inputs x; the client's memory is its previous model."""
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(client.received, v["x"])[1]
+        other = client.forward(client.memory, v["x"])[1]
+        j = torch.zeros((), dtype=z.dtype)
+        for row, its in zip(z.softmax(1), other.softmax(1), strict=True):
+            for a, b in zip(row, its, strict=True):
+                p, q, m = a.clamp(0.01, 0.99), b.clamp(0.01, 0.99), ((a + b) / 2).clamp(0.01, 0.99)
+                j = j + m * ((m / p).log() + (m / q).log()) / 2 / len(z)
+        return cross_entropy(z, torch.tensor(classes)) + lam * (1 - j.clamp(0, 1))
+
+    first, second = torch.zeros_like(x), torch.zeros_like(x)
+    for t in range(1, steps + 1):
+        g = gradients(loss, {"x": x})["x"]
+        first, second = 0.5 * first + 0.5 * g, 0.9 * second + 0.1 * g * g
+        x = x - lr * (first / (1 - 0.5**t)) / ((second / (1 - 0.9**t)).sqrt() + 1e-8)
+    return x
+
+
+def fedcog(
+    client: Client, w: Tensors, batch: Batch, generated: Batch, real: float, tau: float
+) -> Tensors:
+    """`generated` are inputs and the global model's logits; `real` is the weight of real rows."""
+    (x, y), (inputs, logits) = batch, generated
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, inputs)[1]
+        every = list(range(z.shape[1]))
+        rows = [kl_over(z[i], logits[i], every, every, tau) for i in range(len(z))]
+        taught = tau**2 * torch.stack(rows).sum() / len(rows)
+        return real * cross_entropy(client.forward(v, x)[1], y) + (1 - real) * taught
+
+    return gradients(loss, w)
+
+
 def feddecorr(client: Client, w: Tensors, batch: Batch, lam: float) -> Tensors:
     x, y = batch
 

@@ -6,6 +6,7 @@ from fedadb.algorithms.fedacg import FedACG
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedasam import FedASAM
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.fedcog import FedCOG
 from fedadb.algorithms.feddecorr import FedDecorr
 from fedadb.algorithms.feddyn import FedDyn
 from fedadb.algorithms.fedexp import FedExP
@@ -37,5 +38,6 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         SCAFFOLD,
         FedRoD,
         FedVLS,
+        FedCOG,
     )
 }

@@ -14,7 +14,7 @@ METHODS = {
     name.lower(): name
     for name in ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD",
                  "FedDecorr", "FedACG", "FedSOL", "FedADB", "FedProx", "SCAFFOLD",
-                 "FedRoD", "FedVLS")
+                 "FedRoD", "FedVLS", "FedCOG")
 }  # fmt: skip
 DATASETS = {
     "svhn": "SVHN", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
