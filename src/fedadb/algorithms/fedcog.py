@@ -4,7 +4,7 @@ ICLR 2024, arXiv:2312.05966.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -56,9 +56,7 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
     def remember(self, w: Vector, upload: Weights, ctx: Ctx) -> PreviousModel:
         return PreviousModel(w.clone())  # so that the reply is released when the server has used it
 
-    def batches(
-        self, f: Model, data: Shard, ctx: Ctx, rng: Stream
-    ) -> Iterator[Batch | ComplementedBatch]:
+    def batches(self, f: Model, data: Shard, ctx: Ctx, rng: Stream) -> Iterator[Any]:
         """Each local batch, with one of generated inputs."""
         local, c = ctx.plan.batches(data, rng), self.classes(data.counts)
         if ctx.round.t < self.first_round or not len(c):
@@ -70,8 +68,7 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
             z = f(ctx.sent.w, x).logits
         order = shuffled(len(c), ctx.plan.batch_size, generator)
         for batch, which in zip(local, order, strict=False):
-            here = which.to(x.device)
-            yield ComplementedBatch(batch, x[here], z[here])
+            yield ComplementedBatch(batch, x[which], z[which])
 
     def classes(self, counts: Tensor) -> Tensor:
         """The class of each input to generate: in proportion to the rows that a class lacks."""
