@@ -31,7 +31,7 @@ from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
-from fedadb.exports import PAPER, algorithm_names
+from fedadb.exports import FEDOPT, PAPER, algorithm_names
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels

@@ -53,15 +53,26 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "moon": {"mu": 0.0},
     "fednova": None,  # the clients of a round need equally many steps
     "fedcurv": {"lam": 0.0},
+    "fedrod": {"gamma": 0.0},
+    "fedvls": None,  # without its two terms, classes are still balanced
+    "fedcog": {"first_round": 1000},
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
+
+
+QUICK: dict[str, dict[str, Any]] = {"fedcog": {"first_round": 2, "images": 12, "steps": 2}}
+"""Settings by which a method differs from FedAvg after few rounds, and in little time."""
+
+
+def quick(name: str) -> Any_:
+    return ALGORITHMS[name](**QUICK.get(name, {}))
 
 
 @pytest.fixture(params=[*ALGORITHMS, "fedadam"])
 def algorithm(request: pytest.FixtureRequest) -> Any_:
     """FedAdam stands for all methods that are FedAvg with a server optimiser."""
     name = request.param
-    return FedOpt(ServerAdam()) if name == "fedadam" else ALGORITHMS[name]()
+    return FedOpt(ServerAdam()) if name == "fedadam" else quick(name)
 
 
 def shards() -> list[Shard]:
@@ -260,7 +271,7 @@ def test_broadcast_and_loss_change_nothing_and_repeat(algorithm: Any_) -> None:
         sent, memory, data.counts, Round(2, 5, CLIENTS, 40), LocalPlan(1, 8), torch.tensor(2)
     )
     batch = next(iter(algorithm.batches(f, data, ctx, Stream(0))))
-    w = 1.1 * sent.w
+    w = 1.1 * algorithm.start(ctx)
     losses = [algorithm.loss(f, w, batch, ctx) for _ in range(2)]
     steps = [algorithm.gradient(f, w, batch, ctx).flat for _ in range(2)]
     assert torch.equal(*losses)
@@ -343,6 +354,15 @@ IMPOSSIBLE = [
     ("fedcurv", "lam", -1),
     ("fedcurv", "size", 0),
     ("fedcurv", "fisher", "rows"),
+    ("fedrod", "gamma", -1),
+    ("fedvls", "lam", -1),
+    ("fedvls", "beta", -1),
+    ("fedcog", "first_round", 0),
+    ("fedcog", "images", 0),
+    ("fedcog", "steps", 0),
+    ("fedcog", "eta", 0),
+    ("fedcog", "lam", -1),
+    ("fedcog", "tau", 0),
 ]
 
 

@@ -7,6 +7,7 @@ from fedadb.algorithms.fedacg import FedACG as FedACG
 from fedadb.algorithms.fedadb import FedADB as FedADB
 from fedadb.algorithms.fedasam import FedASAM as FedASAM
 from fedadb.algorithms.fedavg import FedAvg as FedAvg
+from fedadb.algorithms.fedcog import FedCOG as FedCOG
 from fedadb.algorithms.fedcurv import FedCurv as FedCurv
 from fedadb.algorithms.feddecorr import FedDecorr as FedDecorr
 from fedadb.algorithms.feddisco import FedDisco as FedDisco
@@ -18,8 +19,10 @@ from fedadb.algorithms.fedlmd import FedLMD as FedLMD
 from fedadb.algorithms.fednova import FedNova as FedNova
 from fedadb.algorithms.fedntd import FedNTD as FedNTD
 from fedadb.algorithms.fedprox import FedProx as FedProx
+from fedadb.algorithms.fedrod import FedRoD as FedRoD
 from fedadb.algorithms.fedrs import FedRS as FedRS
 from fedadb.algorithms.fedsol import FedSOL as FedSOL
+from fedadb.algorithms.fedvls import FedVLS as FedVLS
 from fedadb.algorithms.moon import MOON as MOON
 from fedadb.algorithms.scaffold import SCAFFOLD as SCAFFOLD
 from fedadb.core.algorithm import Algorithm as Algorithm

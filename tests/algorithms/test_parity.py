@@ -21,6 +21,7 @@ from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
 from fedadb.algorithms.fedrs import FedRS
 from fedadb.algorithms.fedsol import FedSOL
+from fedadb.algorithms.fedvls import FedVLS
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.model import Model, assemble
@@ -83,6 +84,7 @@ CASES: list[tuple[Algorithm[Any, Any, Any, Any], Gradient]] = [
     (FedDyn(alpha=0.4), partial(naive.feddyn, alpha=0.4)),
     (FedNTD(beta=0.8, tau=2.0), partial(naive.fedntd, beta=0.8, tau=2.0)),
     (FedLMD(beta=0.8, tau=2.0), partial(naive.fedlmd, beta=0.8, tau=2.0)),
+    (FedVLS(lam=0.6, beta=0.2), partial(naive.fedvls, lam=0.6, beta=0.2)),
     (FedDecorr(lam=0.03), partial(naive.feddecorr, lam=0.03)),
     (FedASAM(rho=0.5), partial(naive.fedasam, rho=0.5, eta=0.0, scope="all")),
     (

@@ -177,6 +177,87 @@ def fedlmd(client: Client, w: Tensors, batch: Batch, beta: float, tau: float) ->
     return distilled(client, w, batch, beta, tau, hidden)
 
 
+def fedvls(client: Client, w: Tensors, batch: Batch, lam: float, beta: float) -> Tensors:
+    x, y = batch
+    teacher = client.forward(client.received, x)[1].detach()
+    classes = len(client.counts)
+    pi = [n / sum(client.counts) for n in client.counts]
+    vacant = [c for c, n in enumerate(client.counts) if n == 0]
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, x)[1]
+        shift = torch.tensor([math.log(p + 1e-9) for p in pi], dtype=z.dtype)
+        total = cross_entropy(z + shift, y)
+        for i in range(len(y)):
+            if vacant:
+                total = total + lam * kl_over(z[i], teacher[i], vacant, vacant, 1.0) / len(y)
+        for c in range(classes):
+            log_ratio = math.log(1 / classes + 1e-9) - math.log(pi[c] + 1e-9)
+            terms = [(z[i, c] + log_ratio).exp() if y[i] != c else 1.0 for i in range(len(y))]
+            total = total + beta * pi[c] * torch.as_tensor(sum(terms) / len(y)).log()
+        return total
+
+    return gradients(loss, w)
+
+
+def fedrod(client: Client, w: Tensors, batch: Batch, gamma: float) -> Tensors:
+    """Two gradients: of the model by the generic loss, of the personal head by the other."""
+    x, y = batch
+    own = [c for c, n in enumerate(client.counts) if n > 0]
+    label = torch.tensor([own.index(int(c)) for c in y])
+    shift = torch.tensor([gamma * math.log(client.counts[c]) for c in own], dtype=x.dtype)
+    model = {n: t for n, t in w.items() if not n.startswith("personal")}
+    head = {n: t for n, t in w.items() if n.startswith("personal")}
+    h, z = (t.detach() for t in client.forward(model, x))
+
+    def generic(v: Tensors) -> Tensor:
+        return cross_entropy(client.forward(v, x)[1][:, own] + shift, label)
+
+    def personal(v: Tensors) -> Tensor:
+        return cross_entropy(z + h @ v["personal.weight"].T + v["personal.bias"], y)
+
+    return gradients(generic, model) | gradients(personal, head)
+
+
+def fedcog_inputs(
+    client: Client, x: Tensor, classes: list[int], steps: int, lr: float, lam: float
+) -> Tensor:
+    """Adam on the inputs x; the client's memory is its previous model."""
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(client.received, v["x"])[1]
+        other = client.forward(client.memory, v["x"])[1]
+        j = torch.zeros((), dtype=z.dtype)
+        for row, its in zip(z.softmax(1), other.softmax(1), strict=True):
+            for a, b in zip(row, its, strict=True):
+                p, q, m = a.clamp(0.01, 0.99), b.clamp(0.01, 0.99), ((a + b) / 2).clamp(0.01, 0.99)
+                j = j + m * ((m / p).log() + (m / q).log()) / 2 / len(z)
+        return cross_entropy(z, torch.tensor(classes)) + lam * (1 - j.clamp(0, 1))
+
+    first, second = torch.zeros_like(x), torch.zeros_like(x)
+    for t in range(1, steps + 1):
+        g = gradients(loss, {"x": x})["x"]
+        first, second = 0.5 * first + 0.5 * g, 0.9 * second + 0.1 * g * g
+        x = x - lr * (first / (1 - 0.5**t)) / ((second / (1 - 0.9**t)).sqrt() + 1e-8)
+    return x
+
+
+def fedcog(
+    client: Client, w: Tensors, batch: Batch, generated: Batch, real: float, tau: float
+) -> Tensors:
+    """`generated` are inputs and the global model's logits; `real` is the weight of real rows."""
+    (x, y), (inputs, logits) = batch, generated
+
+    def loss(v: Tensors) -> Tensor:
+        z = client.forward(v, inputs)[1]
+        every = list(range(z.shape[1]))
+        rows = [kl_over(z[i], logits[i], every, every, tau) for i in range(len(z))]
+        taught = tau**2 * torch.stack(rows).sum() / len(rows)
+        return real * cross_entropy(client.forward(v, x)[1], y) + (1 - real) * taught
+
+    return gradients(loss, w)
+
+
 def fedlc(client: Client, w: Tensors, batch: Batch, tau: float, missing: str) -> Tensors:
     x, y = batch
 

@@ -173,7 +173,11 @@ class Algorithm(Generic[S, B, C, U]):
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
     def start(self, ctx: Context[B, C]) -> Vector:
-        """The weights at which local training starts."""
+        """The weights at which local training starts.
+
+        They may have more parts than the model, after its own: what a client trains and does not
+        send. Then `upload` leaves those parts out.
+        """
         return ctx.sent.w
 
     def batches(self, f: Model, data: Shard, ctx: Context[B, C], rng: Stream) -> Iterator[Any]:
@@ -210,8 +214,8 @@ class Algorithm(Generic[S, B, C, U]):
 
         `data` are the client's rows: what needs a pass over them after training is computed here.
         Its tensors have the same shapes in every round. `ctx.memory` is still the old memory. A
-        server of real sites drops a reply of which a part is much larger than usual, unless `uneven`
-        names it.
+        server of real sites drops a reply of which a part is much larger than usual, unless that
+        part is `uneven`.
         """
         return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
 
