@@ -97,10 +97,8 @@ class Simulation:
             yield stacked, ImmediateEvaluator(self.recorded_set)
             return
         with self._cohort(learner, rng, memories) as cohort:
-            yield (
-                cohort,
-                cohort if isinstance(cohort, Pool) else ImmediateEvaluator(self.recorded_set),
-            )
+            immediate = ImmediateEvaluator(self.recorded_set)
+            yield cohort, cohort if isinstance(cohort, Pool) else immediate
 
     @contextmanager
     def _cohort(
