@@ -90,6 +90,8 @@ def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
     for upload in uploads:
         require_meta(upload)
     require_meta(algorithm.remember(w, uploads[0], ctx))
+    own = algorithm.personal(f, w, to_meta(data.batch(torch.arange(4), torch.Generator()).x))
+    assert own is None or own.is_meta
     replies = [Reply(upload, torch.tensor(n)) for upload, n in zip(uploads, (14, 9), strict=True)]
     after = algorithm.aggregate(s, replies, round)
     require_meta(after)

@@ -1,6 +1,7 @@
 """Ray's actors give the bits of one process, however many of them are lost."""
 
 import gc
+import json
 import logging
 import os
 import socket
@@ -34,6 +35,7 @@ from fedadb.experiment.settings import Engine
 from fedadb.kernels import library
 from fedadb.storage.tensorfile import read_tensors
 from tests.cluster.failing import Dies, DiesOnce, Fails
+from tests.engine.test_personal import Remembering
 from tests.kernels.test_selection import SPEC
 from tests.test_every_algorithm import CLIENTS, model, shards
 
@@ -180,6 +182,17 @@ def test_a_run_resumes_with_another_backend(tmp_path: Path) -> None:
             read_tensors(at / "model.safetensors", "")[0] for at in (out, whole.directory)
         )
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.slow  # four actors start
+def test_personal_models_on_actors_beside_those_that_hold_all_cpus(tmp_path: Path) -> None:
+    engines = ({"workers": 1}, {"backend": "ray", "workers": 2})
+    table = {**SMALL, "rounds": 1, "personal": True, "algorithm": Remembering()}
+    for i, engine in enumerate(engines):
+        fedadb.run(Experiment(engine=engine, **table), tmp_path / str(i))
+    here, there = (json.loads((tmp_path / i / "personal-0001.json").read_text()) for i in "01")
+    assert here == there
+    assert list(here) == ["global", "tuned", "head"]
 
 
 def test_validation_data_are_evaluated_beside_ray(tmp_path: Path) -> None:

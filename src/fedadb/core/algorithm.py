@@ -223,6 +223,13 @@ class Algorithm(Generic[S, B, C, U]):
         """The client's memory after it trained to the weights w and made this upload."""
         return ctx.memory
 
+    def personal(self, f: Model, w: Vector, x: Tensor) -> Tensor | None:
+        """The logits of the client's own head, given the weights w that it trained to.
+
+        None: the method has no head for the client itself. `personal = true` evaluates it.
+        """
+        return None
+
 
 def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
     """The type of the algorithm's broadcast, from the annotation of `broadcast`."""

@@ -78,12 +78,18 @@ class Learner(Generic[S, B, C, U]):
         `memory` is None if the client has not taken part before. Returns its reply and its new
         memory.
         """
+        return self.end(self.fit(data, sent, memory, round, rng))
+
+    def fit(
+        self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
+    ) -> Training[B, C]:
+        """A client after its last step."""
         training = self.begin(data, sent, memory, round, rng)
         while training.batch is not None:
             g = self.algorithm.gradient(self.f, training.w, training.batch, training.ctx)
             self.step(training, g)
             training.batch = next(training.batches, None)
-        return self.end(training)
+        return training
 
     def begin(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream

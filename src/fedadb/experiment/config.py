@@ -143,6 +143,8 @@ class Experiment(Settings):
             "seed": self.seed,
             "validation": self.validation,
             "record_clients": self.record_clients,
+            "personal": self.personal,
+            "personal_every": self.personal_every,
             "keep_broadcasts": kept if kept == "auto" else list(kept),
             "model": model_table(self.model),
             "federation": federation,

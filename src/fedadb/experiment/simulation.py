@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import Cohort, OneByOne
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet
+from fedadb.engine.federate import Snapshot
+from fedadb.engine.local import Learner
+from fedadb.engine.personal import (
+    PersonalLearner,
+    PersonalStart,
+    has_own_head,
+    personal_accuracies,
+)
 from fedadb.engine.pool import Pool
 from fedadb.engine.process import cores, keep_freed_memory
 from fedadb.engine.stacked import Stacked
@@ -24,7 +33,7 @@ from fedadb.experiment.build import (
     pick_device,
 )
 from fedadb.experiment.config import Experiment
-from fedadb.progress import Progress
+from fedadb.progress import Progress, no_progress
 
 
 @contextmanager
@@ -38,7 +47,10 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
         )
     workers = worker_count(experiment, device.type)
     data = build_data(experiment, progress)
-    made = Simulation(experiment, data, build_model(experiment, data.spec, progress), workers)
+    f = build_model(experiment, data.spec, progress)
+    if experiment.personal:
+        has_own_head(experiment.algorithm, f)  # raises if the algorithm's hook is wrong
+    made = Simulation(experiment, data, f, workers, progress)
     if experiment.engine.backend == "processes":
         yield made
         return
@@ -56,6 +68,7 @@ class Simulation:
     federated: FederatedData
     f: Model
     workers: int
+    progress: Progress = no_progress
 
     @property
     def data(self) -> DataSummary:
@@ -77,25 +90,60 @@ class Simulation:
 
     @contextmanager
     def open(self, memories: MutableMapping[int, Any]) -> Iterator[tuple[Cohort[Any], Evaluator]]:
-        e, shards, rng = self.experiment, self.federated.shards, Stream(self.experiment.seed)
-        learner = make_learner(e, self.f)
+        learner, rng = make_learner(self.experiment, self.f), Stream(self.experiment.seed)
         keep_freed_memory()
-        if e.engine.cohort == "stacked":
-            yield Stacked(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
-        elif e.engine.backend == "ray":
+        if self.experiment.engine.cohort == "stacked":
+            stacked = Stacked(learner, self.federated.shards, rng, memories)
+            yield stacked, ImmediateEvaluator(self.recorded_set)
+            return
+        with self._cohort(learner, rng, memories) as cohort:
+            immediate = ImmediateEvaluator(self.recorded_set)
+            yield cohort, cohort if isinstance(cohort, Pool) else immediate
+
+    @contextmanager
+    def _cohort(
+        self,
+        learner: Learner[Any, Any, Any, Any],
+        rng: Stream,
+        memories: MutableMapping[int, Any],
+        reserved_cpus: int = 1,
+    ) -> Iterator[Cohort[Any]]:
+        e, shards = self.experiment, self.federated.shards
+        if e.engine.backend == "ray":
             from fedadb.cluster.cohort import RayCohort
             from fedadb.cluster.connection import cpus
 
             actors = limit_workers(e, cpus())
-            with closing(RayCohort(learner, shards, rng, actors, memories)) as cohort:
-                yield cohort, ImmediateEvaluator(self.recorded_set)
+            with closing(
+                RayCohort(learner, shards, rng, actors, memories, reserved_cpus)
+            ) as cohort:
+                yield cohort
         elif self.workers == 1:
-            yield OneByOne(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
+            yield OneByOne(learner, shards, rng, memories)
         else:
             overlap = e.engine.overlap
             pool = Pool(learner, shards, rng, self.workers, self.recorded_set, memories, overlap)
             with closing(pool):
-                yield pool, pool
+                yield pool
+
+    def personal_accuracies(
+        self, now: Snapshot[Any], memories: MutableMapping[int, Any]
+    ) -> dict[str, list[float]]:
+        e, f = self.experiment, self.f
+        # Addresses of their own: no other random number depends on whether this is done.
+        rng = Stream(e.seed).at("personal")
+        w = e.algorithm.deployed(now.server)
+        start: PersonalStart[Any]
+        if has_own_head(e.algorithm, f):
+            sent = e.algorithm.broadcast(now.server, f, rng.at("server", now.round.t))
+            start, algorithm, filters = PersonalStart(w, sent), e.algorithm, e.filter
+        else:  # how the algorithm trains does not matter, so no memory is read
+            start, algorithm, filters, memories = PersonalStart(w, ()), FedAvg(), (), {}
+        learner = PersonalLearner(algorithm, f, e.local, filters, test_set=self.test_set)
+        with self._cohort(learner, rng, memories, reserved_cpus=0) as cohort:
+            return personal_accuracies(
+                cohort, start, now.round, self.test_set, self.federated.cell_counts, self.progress
+            )
 
 
 def worker_count(experiment: Experiment, device: str) -> int:
