@@ -1,7 +1,7 @@
 """Section 4 of the paper, number by number."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,7 @@ from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector, Weights, gradient
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
+from fedadb.kernels.body import fast_body
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
 from tests.conftest import toy_shard
@@ -343,7 +344,12 @@ def test_without_the_local_branch_its_head_only_decays(off: dict[str, object]) -
 
 def as_fedavg(f: Model, w: Vector, head: str) -> tuple[Model, Vector]:
     """The body with one of the two heads, and its weights."""
-    single = Model(Classifier(f.module.body, {"head": f.module.heads[head]}), f.domain, f.classes)
+    single = Model(
+        Classifier(f.module.body, {"head": f.module.heads[head]}),
+        f.domain,
+        f.classes,
+        fast_body=f.fast_body,
+    )
     parts = {name: w[name.replace("heads.head", f"heads.{head}")] for name in single.layout.names}
     return single, Vector.of(parts)
 
@@ -378,8 +384,20 @@ class LocalOnly(FedADB):
             yield DualBatch(mixed._replace(weight=0 * mixed.weight), local)
 
 
-def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit() -> None:
-    f, data = model(), shard()
+def convolutional_model() -> Model:
+    """A model that our own kernels compute: both branches pass through its body at once."""
+    with Stream(0).at("body").seeded():
+        body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12))
+    f = assemble(body, FedADB().heads, DOMAIN, CLASSES, Stream(0))
+    return replace(f, fast_body=fast_body(body, f.domain.shape))
+
+
+@pytest.mark.parametrize("make", [model, convolutional_model])
+@pytest.mark.usefixtures("needs_kernels")
+def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit(
+    make: Callable[[], Model],
+) -> None:
+    f, data = make(), shard()
     w = f.weights()
     algorithm = LocalOnly(beta=1.0)
     sent = algorithm.broadcast(Weights(w), f, Stream(0))

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fedadb.kernels.body import LanesBody, fast_body
 from fedadb.kernels.operators import encode
 
+pytestmark = pytest.mark.usefixtures("needs_kernels")
+
 EXACT = 2**24  # float32 has all whole numbers up to this one
 
 
