@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from fedadb.core.data import Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
@@ -11,6 +12,10 @@ from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.kernels import library
 from fedadb.kernels.notice import warn_of_torch
+
+# No test depends on how fast the machine is.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ def test_networks_with_many_channels_or_without_convolutions_are_torchs() -> Non
     assert fast_body(MLP().body((20,)), (20,)) is None
 
 
+@pytest.mark.usefixtures("needs_kernels")
 def test_a_nested_sequential_of_known_layers_is_computed_by_the_kernels() -> None:
     relu = nn.ReLU()  # the same module may stand in several places
     body = made(nn.Sequential(sequential(relu, nn.MaxPool2d(2, stride=(2, 2))), relu))

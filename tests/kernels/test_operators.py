@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fedadb.kernels.body import LanesBody, fast_body
 from fedadb.kernels.operators import encode
 
+pytestmark = pytest.mark.usefixtures("needs_kernels")
+
 EXACT = 2**24  # float32 has all whole numbers up to this one
 
 
@@ -69,7 +71,7 @@ def lanes_gradients(
     return y.detach(), gx, gw
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(bodies(), st.integers(1, 70), st.integers(0, 2**31))
 def test_whole_numbers_give_exactly_torchs_features_and_gradients(
     made: tuple[nn.Sequential, tuple[int, int, int]], images: int, seed: int

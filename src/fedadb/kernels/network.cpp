@@ -269,8 +269,8 @@ void linear_backward(const Layer& layer, const float* x, const float* z, const f
   for (int o = 0; o < layer.out; o++) {
     Lanes sum = load(bias + (size_t)o * LANES);
     for (int q = 0; q < columns; q += LANES) {
-      Lanes gradient = load(gz + o * columns + q);
-      if (layer.relu) gradient = load(z + o * columns + q) <= Lanes{} ? Lanes{} : gradient;
+      Lanes gradient = load(gz + (size_t)o * columns + q);
+      if (layer.relu) gradient = load(z + (size_t)o * columns + q) <= Lanes{} ? Lanes{} : gradient;
       store(g + (size_t)o * columns + q, gradient);
       sum += gradient;
     }
@@ -338,7 +338,7 @@ void fedadb_forward(const Layer* layers, int count, const float* x, long n, cons
         input = next;
       }
       for (int i = 0; i < net[convolutions - 1].features(); i++)
-        store(z + i * columns + block, load(memory.features + (size_t)i * LANES));
+        store(z + (size_t)i * columns + block, load(memory.features + (size_t)i * LANES));
     }
     for (int i = convolutions; i < count; i++) {
       float* next = h + (size_t)net[i].in * columns;
@@ -386,7 +386,7 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
       const float *x = input, *incoming = memory.block[convolutions % 2];
       const uint8_t* choice = which;
       for (int i = 0; i < net[convolutions - 1].features(); i++)
-        store(memory.block[convolutions % 2] + (size_t)i * LANES, load(gz + i * columns + block));
+        store(memory.block[convolutions % 2] + (size_t)i * LANES, load(gz + (size_t)i * columns + block));
       for (int i = convolutions - 1; i >= 0; i--) {
         const Layer& layer = net[i];
         x -= layer.input_size();
