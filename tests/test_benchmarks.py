@@ -10,7 +10,7 @@ from benchmarks.speed.plot import plot
 from benchmarks.speed.workload import Block, Workload, lenet
 from torch import nn
 
-from fedadb.kernels.library import NoCompiler, compiler
+from fedadb.kernels.library import KernelsUnavailable, compiler
 
 CONVOLUTIONS = (2 * 24 * 24 * 6 * 25, 2 * 8 * 8 * 16 * 6 * 25)  # of LeNet
 LINEAR = 2 * (256 * 120 + 120 * 84 + 84 * 10)
@@ -20,7 +20,7 @@ LINEAR = 2 * (256 * 120 + 120 * 84 + 84 * 10)
 def cxx() -> str:
     try:
         return compiler()
-    except NoCompiler as error:
+    except KernelsUnavailable as error:
         pytest.skip(str(error))
 
 

@@ -159,7 +159,7 @@ def test_actors_must_have_the_same_kernels(request: pytest.FixtureRequest) -> No
     e = Experiment(algorithm="fedavg", model="lenet")
     torchs = build_model(e.model_copy(update={"engine": Engine(kernels="torch")}), SPEC)
     ours = build_model(e, SPEC)
-    assert versions(ours).endswith(f" and the kernels lanes {library.name()}")
+    assert versions(ours).endswith(f" and the kernels fedadb {library.name()}")
     assert versions(torchs).endswith(" and the kernels torch")
     request.getfixturevalue("no_compiler")  # the model comes from a machine that has one
     library.library.cache_clear()

@@ -73,7 +73,7 @@ def model(out: Path) -> bytes:
 
 
 def test_a_run_says_which_kernels_computed_it(data: str, tmp_path: Path) -> None:
-    for kernels, said in (("auto", f"lanes {library.name()}"), ("torch", "torch")):
+    for kernels, said in (("auto", f"fedadb {library.name()}"), ("torch", "torch")):
         one_round(experiment(data, kernels), tmp_path / kernels)
         assert environment(tmp_path / kernels)["kernels"] == said
         assert checkpoint_kernels(tmp_path / kernels) == said
@@ -91,7 +91,7 @@ def test_our_own_kernels_give_the_same_bits_however_the_work_is_spread(
 
 
 def test_a_run_does_not_resume_on_other_kernels_by_itself(data: str, tmp_path: Path) -> None:
-    out, lanes = tmp_path / "run", f"lanes {library.name()}"
+    out, ours = tmp_path / "run", f"fedadb {library.name()}"
     one_round(experiment(data, "torch"), out)
     before = {p: p.read_bytes() for p in out.iterdir()}
     with pytest.raises(BadInput) as refused:
@@ -99,8 +99,8 @@ def test_a_run_does_not_resume_on_other_kernels_by_itself(data: str, tmp_path: P
     sentence = str(refused.value)
     assert sentence == (
         f"{out / 'checkpoint.safetensors'} was computed by the kernels 'torch', and the run would "
-        f"resume on '{lanes}', whose bits differ; --set engine.kernels=torch resumes on 'torch', "
-        f"--set engine.kernels=auto on '{lanes}'"
+        f"resume on '{ours}', whose bits differ; --set engine.kernels=torch resumes on 'torch', "
+        f"--set engine.kernels=auto on '{ours}'"
     )
     assert {p: p.read_bytes() for p in out.iterdir()} == before
     (out / "experiment.toml").write_text(experiment(data).toml())  # as if it said auto
@@ -116,13 +116,13 @@ def test_the_command_line_decides_for_torch(data: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_decides_for_our_own(data: str, tmp_path: Path) -> None:
-    out, lanes = tmp_path / "run", f"lanes {library.name()}"
+    out, ours = tmp_path / "run", f"fedadb {library.name()}"
     one_round(experiment(data, "torch"), out)
     assert resume(out, "engine.kernels=auto").code == 0
     assert environment(out)["kernels"] == "torch"
     later = [(e["after_round"], e["kernels"]) for e in environment(out)["later"]]
-    assert later == [(1, lanes)]
-    assert checkpoint_kernels(out) == lanes
+    assert later == [(1, ours)]
+    assert checkpoint_kernels(out) == ours
 
 
 def test_a_comparison_takes_the_decision_too(data: str, tmp_path: Path) -> None:
@@ -140,8 +140,10 @@ def test_kernels_of_another_machine_are_other_kernels(
 ) -> None:
     out = tmp_path / "run"
     one_round(experiment(data), out)
-    monkeypatch.setattr(runs, "kernels_of", lambda f: "lanes another")
-    with pytest.raises(BadInput, match=r"kernels 'lanes \w{12}', .* would resume on 'lanes anothe"):
+    monkeypatch.setattr(runs, "kernels_of", lambda f: "fedadb another")
+    with pytest.raises(
+        BadInput, match=r"kernels 'fedadb \w{12}', .* would resume on 'fedadb another"
+    ):
         fedadb.run(experiment(data), out)
 
 
@@ -210,7 +212,7 @@ def test_analyses_have_second_derivatives_whatever_computed_the_run(
 
 def test_the_version_says_which_kernels_are_used() -> None:
     shown = invoke("--version").out
-    assert re.fullmatch(rf"fedadb \d\S+, torch \d\S+, kernels lanes {library.name()}\n", shown), (
+    assert re.fullmatch(rf"fedadb \d\S+, torch \d\S+, kernels: fedadb {library.name()}\n", shown), (
         shown
     )
 
@@ -218,4 +220,4 @@ def test_the_version_says_which_kernels_are_used() -> None:
 @pytest.mark.usefixtures("no_compiler")
 def test_the_version_says_why_torchs_kernels_are_used() -> None:
     shown = invoke("--version").out
-    assert shown.endswith(", kernels torch (no C++ compiler is installed)\n")
+    assert shown.endswith(", kernels: torch (no C++ compiler is installed)\n")

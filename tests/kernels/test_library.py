@@ -14,7 +14,7 @@ import pytest
 
 from fedadb.kernels import __main__ as ahead
 from fedadb.kernels import library
-from fedadb.kernels.library import NoCompiler, build, is_built, library_path, name
+from fedadb.kernels.library import KernelsUnavailable, build, is_built, library_path, name
 from tests.conftest import forget_compiler
 
 COMPILER = """#!/bin/sh
@@ -142,7 +142,7 @@ def test_what_another_user_owns_is_not_loaded(
 ) -> None:
     build()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(NoCompiler, match=r"kernels belongs to another user, .*; delete it"):
+    with pytest.raises(KernelsUnavailable, match=r"kernels belongs to another user, .*; delete it"):
         build()
     assert compiler.compilations == 1
 
@@ -154,14 +154,16 @@ def test_what_others_can_write_is_not_loaded(
 ) -> None:
     path = build()
     (path if planted == "library" else path.parent).chmod(mode)
-    with pytest.raises(NoCompiler, match="or others can write to it; delete it, and the kernels"):
+    with pytest.raises(
+        KernelsUnavailable, match="or others can write to it; delete it, and the kernels"
+    ):
         build()
     assert compiler.compilations == 1
 
 
 def test_a_cache_that_cannot_be_written_is_named(compiler: FakeCompiler, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(NoCompiler, match=r"cache/fedadb.* cannot be used \("):
+    with pytest.raises(KernelsUnavailable, match=r"cache/fedadb.* cannot be used \("):
         build()
 
 
@@ -169,26 +171,28 @@ def test_the_first_line_of_a_compilers_errors_is_the_reason(
     compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_ERROR", "network.cpp:1: no vectors")
-    with pytest.raises(NoCompiler, match=r"cannot compile the kernels: network.cpp:1: no vectors$"):
+    with pytest.raises(
+        KernelsUnavailable, match=r"cannot compile the kernels: network.cpp:1: no vectors$"
+    ):
         build()
     assert not is_built()
     assert [p.suffix for p in library_path().parent.iterdir()] == [".lock"]
 
 
 def test_a_library_that_cannot_be_loaded_is_named(compiler: FakeCompiler) -> None:
-    with pytest.raises(NoCompiler, match="the compiled kernels cannot be loaded: "):
+    with pytest.raises(KernelsUnavailable, match="the compiled kernels cannot be loaded: "):
         library.library.__wrapped__()
 
 
 @pytest.mark.usefixtures("no_compiler")
 def test_a_machine_without_a_compiler_is_named() -> None:
-    with pytest.raises(NoCompiler, match=r"no C\+\+ compiler is installed"):
+    with pytest.raises(KernelsUnavailable, match=r"no C\+\+ compiler is installed"):
         build()
 
 
 def test_windows_has_no_kernels(compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
-    with pytest.raises(NoCompiler, match="not built on Windows"):
+    with pytest.raises(KernelsUnavailable, match="not built on Windows"):
         build()
 
 
@@ -196,9 +200,9 @@ def test_setup_compiles_ahead_and_says_so(
     compiler: FakeCompiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ahead.main()
-    assert capsys.readouterr().out == f"compiling kernels …\nkernels: lanes {name()}\n"
+    assert capsys.readouterr().out == f"compiling kernels …\nkernels: fedadb {name()}\n"
     ahead.main()
-    assert capsys.readouterr().out == f"kernels: lanes {name()}\n"
+    assert capsys.readouterr().out == f"kernels: fedadb {name()}\n"
 
 
 @pytest.mark.usefixtures("no_compiler")

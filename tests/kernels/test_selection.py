@@ -43,7 +43,7 @@ def test_lenet_is_computed_by_our_own_kernels_unless_torchs_are_asked_for() -> N
     ours, torchs = make(), make("torch")
     assert ours.fast_body is not None
     assert torchs.fast_body is None
-    assert kernels_of(ours) == f"lanes {library.name()}"
+    assert kernels_of(ours) == f"fedadb {library.name()}"
     assert kernels_of(torchs) == "torch"
     x = torch.rand(5, 1, 28, 28)
     a, b = (f(f.weights(), x).logits for f in (ours, torchs))
@@ -137,7 +137,7 @@ def test_a_library_that_cannot_be_used_leaves_torch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(progress: Any) -> None:
-        raise library.NoCompiler("others can write to it")
+        raise library.KernelsUnavailable("others can write to it")
 
     monkeypatch.setattr(library, "build", refuse)
     assert make().fast_body is None

@@ -45,7 +45,7 @@ def _show_version(wanted: bool) -> None:
         from fedadb.kernels.selection import kernels_here
 
         words = [f"fedadb {version('fedadb')}", f"torch {version('torch')}"]
-        show_message(", ".join([*words, f"kernels {kernels_here()}"]))
+        show_message(", ".join([*words, f"kernels: {kernels_here()}"]))
         raise typer.Exit
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedadb.kernels.library import NoCompiler, build
+from fedadb.kernels.library import KernelsUnavailable, build
 from fedadb.kernels.selection import kernels_here
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     """Compile the kernels, and print which ones are used; without a compiler, torch's are."""
     try:
         build(print_progress)
-    except NoCompiler as error:
+    except KernelsUnavailable as error:
         print(f"kernels: torch ({error})")
     else:
         print(f"kernels: {kernels_here()}")

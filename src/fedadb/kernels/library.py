@@ -29,7 +29,7 @@ OPTIONS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
 BUILD_SECONDS = 300  # for a compiler, or for another process that compiles
 
 
-class NoCompiler(Fault):
+class KernelsUnavailable(Fault):
     """The kernels cannot be built or loaded on this machine; the message says why."""
 
 
@@ -37,11 +37,11 @@ class NoCompiler(Fault):
 def compiler() -> str:
     """The C++ compiler: that of the variable CXX, or the first that is installed."""
     if sys.platform == "win32":
-        raise NoCompiler("the kernels are not built on Windows")
+        raise KernelsUnavailable("the kernels are not built on Windows")
     for name in (os.environ.get("CXX"), *COMPILERS):
         if name and (found := shutil.which(name)):
             return found
-    raise NoCompiler("no C++ compiler is installed")
+    raise KernelsUnavailable("no C++ compiler is installed")
 
 
 @cache
@@ -97,7 +97,7 @@ def library() -> ctypes.CDLL:
         for function in ("fedadb_forward_work", "fedadb_backward_work"):
             getattr(loaded, function).restype = ctypes.c_size_t
     except (OSError, AttributeError) as error:
-        raise NoCompiler(f"the compiled kernels cannot be loaded: {error}") from error
+        raise KernelsUnavailable(f"the compiled kernels cannot be loaded: {error}") from error
     return loaded
 
 
@@ -131,9 +131,9 @@ def _run(*words: str) -> str:
         )
     except subprocess.CalledProcessError as error:
         first = (error.stderr.strip().splitlines() or ["no reason given"])[0]
-        raise NoCompiler(f"{compiler()} cannot compile the kernels: {first}") from error
+        raise KernelsUnavailable(f"{compiler()} cannot compile the kernels: {first}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoCompiler(f"{compiler()} cannot be used: {error}") from error
+        raise KernelsUnavailable(f"{compiler()} cannot be used: {error}") from error
     return done.stdout
 
 
@@ -142,10 +142,10 @@ def _digest(path: Path) -> str:
 
 
 def _require_own(path: Path) -> None:
-    """Raise NoCompiler if another user could have written it: what is loaded can do anything."""
+    """Raise KernelsUnavailable if others could have written it: what is loaded can do anything."""
     status = path.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise NoCompiler(
+        raise KernelsUnavailable(
             f"{path} belongs to another user, or others can write to it; delete it, and the "
             "kernels are compiled again"
         )
@@ -153,14 +153,14 @@ def _require_own(path: Path) -> None:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn errors of the file system into NoCompiler."""
+    """Turn errors of the file system into KernelsUnavailable."""
     try:
         yield
     except filelock.Timeout as error:
-        raise NoCompiler(
+        raise KernelsUnavailable(
             f"another process has been compiling {path} for {BUILD_SECONDS} seconds"
         ) from error
     except OSError as error:
-        raise NoCompiler(
+        raise KernelsUnavailable(
             f"{error.filename or path.parent} cannot be used ({error.strerror or error})"
         ) from error

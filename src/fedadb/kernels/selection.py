@@ -32,7 +32,7 @@ def select_body(
     try:
         library.build(progress)
         library.library()
-    except library.NoCompiler as error:
+    except library.KernelsUnavailable as error:
         warn_of_torch(str(error))
         return None
     return fast if _agrees(fast, body, shape) else None
@@ -55,18 +55,18 @@ def _agrees(fast: "FastBody", body: "nn.Module", shape: tuple[int, ...]) -> bool
 def kernels_of(f: "Model") -> str:
     """The name of the kernels that compute the model: equal names compute equal bits.
 
-    A model that came from another process may not be computable here: that is a NoCompiler.
+    A model that came from another process may not be computable here: that is a KernelsUnavailable.
     """
     if f.fast_body is None:
         return TORCH
     library.library()
-    return f"lanes {library.name()}"
+    return f"fedadb {library.name()}"
 
 
 def kernels_here() -> str:
     """What computes a model of small convolutions on this machine; compiles nothing."""
     try:
         later = "" if library.is_built() else ", compiled on first use"
-        return f"lanes {library.name()}{later}"
-    except library.NoCompiler as error:
+        return f"fedadb {library.name()}{later}"
+    except library.KernelsUnavailable as error:
         return f"{TORCH} ({error})"
