@@ -38,7 +38,7 @@ def _own_cache(
 ) -> None:
     """What is decoded is kept in the test's own directory; the kernels are those of all tests."""
     cache = tmp_path.with_name(f"{tmp_path.name}-cache")
-    (cache / "fedadb").mkdir(parents=True)
+    (cache / "fedadb").mkdir(parents=True, mode=0o700)
     if compiled_kernels:
         (cache / "fedadb" / "kernels").symlink_to(compiled_kernels.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
@@ -62,9 +62,11 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def forget_compiler() -> None:
-    """Forget the compiler and the kernels' name that this process has found."""
+    """Forget the compiler and the library that this process has found."""
     library.compiler.cache_clear()
+    library.options.cache_clear()
     library.name.cache_clear()
+    library.library.cache_clear()
     warn_of_torch.cache_clear()
 
 
