@@ -6,12 +6,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fedadb.core.data import Examples, Shard
+from fedadb.core.data import DataSpec, Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.kernels import library
 from fedadb.kernels.notice import warn_of_torch
+
+# Grey images of the size that LeNet is made for.
+GREY_IMAGES = DataSpec(("a", "b", "c"), (1, 28, 28), Transform((0.5,), (0.5,)))
 
 # No test depends on how fast the machine is.
 settings.register_profile("any machine", deadline=None)

@@ -267,9 +267,9 @@ def test_analyses_have_second_derivatives_whatever_computed_the_run(
 
 def test_the_version_says_which_kernels_are_used() -> None:
     shown = invoke("--version").out
-    assert re.fullmatch(rf"fedadb \d\S+, torch \d\S+, kernels: fedadb {library.name()}\n", shown), (
-        shown
-    )
+    assert re.fullmatch(
+        rf"fedadb \d\S+, torch \d\S+, kernels: fedadb {library.name()} \(compiled\)\n", shown
+    ), shown
 
 
 @pytest.mark.usefixtures("no_compiler")

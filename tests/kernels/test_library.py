@@ -16,6 +16,7 @@ import pytest
 from fedadb.kernels import __main__ as ahead
 from fedadb.kernels import library
 from fedadb.kernels.library import KernelsUnavailable, build, is_built, library_path, name
+from fedadb.kernels.selection import expected_kernels, kernels_here
 from fedadb.storage.cache import cache_directory
 from tests.conftest import forget_compiler
 
@@ -125,7 +126,7 @@ def test_the_variable_cxx_may_have_options(
     first = name()
     monkeypatch.setenv("CXX", f"{compiler.path} -m64 '-DNAME=two words'")
     forget_compiler()
-    assert build() != first
+    build()
     last = compiler.commands.read_text().splitlines()[-1]
     assert last.startswith("-m64 -DNAME=two words -O3 ")
     assert name() != first
@@ -291,12 +292,32 @@ def test_windows_has_no_kernels(compiler: FakeCompiler, monkeypatch: pytest.Monk
 
 
 def test_setup_compiles_ahead_and_says_so(
-    compiler: FakeCompiler, capsys: pytest.CaptureFixture[str]
+    compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(ahead, "library", lambda: None)  # as if it could be loaded
     ahead.main()
     assert capsys.readouterr().out == f"compiling kernels …\nkernels: fedadb {name()}\n"
     ahead.main()
     assert capsys.readouterr().out == f"kernels: fedadb {name()}\n"
+
+
+def test_setup_notices_a_library_that_cannot_be_loaded(
+    compiler: FakeCompiler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As from a cache that is mounted noexec."""
+    ahead.main()
+    _, said = capsys.readouterr().out.splitlines()
+    assert said.startswith("kernels: torch (the compiled kernels cannot be loaded: ")
+
+
+def test_what_is_compiled_is_known_without_loading_it(compiler: FakeCompiler) -> None:
+    assert kernels_here() == f"fedadb {name()} (compiled on first use)"
+    build()
+    assert kernels_here() == f"fedadb {name()} (compiled)"
+    assert expected_kernels() == f"fedadb {name()}"
+    library_path().chmod(0o777)
+    assert kernels_here().startswith(f"torch ({library_path()} belongs to another user, or others")
+    assert expected_kernels() == "torch"
 
 
 @pytest.mark.usefixtures("no_compiler")

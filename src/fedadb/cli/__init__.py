@@ -57,7 +57,7 @@ def options(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show the versions of fedadb and torch, and which kernels are used.",
+            help="Show the versions of fedadb and torch, and the kernels of this machine.",
         ),
     ] = False,
 ) -> None:

@@ -230,7 +230,7 @@ def start_run(
             if from_round is not None:
                 checkpoint = find_checkpoint(out, from_round)
             start, memories = _resume(experiment, backend, checkpoint, any_kernels)
-            if from_round is not None:  # later checkpoints are removed once this one is known to do
+            if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
             classes, counts, domains, _ = backend.data
