@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from benchmarks import peak
+from benchmarks import breakdown, kernels, peak
 from benchmarks.flops import forward_flops, step_flops
 from benchmarks.speed.__main__ import Comparison, Turn, gflop_of_round, ratios
 from benchmarks.speed.plot import plot
@@ -22,6 +22,22 @@ def cxx() -> None:
         compiler()
     except KernelsUnavailable as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_kernels_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["kernels"])
+    with pytest.raises(SystemExit, match=r"cannot be measured: no C\+\+ compiler is installed$"):
+        kernels.main()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_a_round_is_measured_on_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(breakdown, "REPEATS", 1)
+    breakdown.main()
+    assert "total, in one process" in capsys.readouterr().out
 
 
 def test_flops_of_a_forward_pass() -> None:
