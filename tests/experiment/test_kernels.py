@@ -109,7 +109,7 @@ def test_a_run_does_not_resume_on_other_kernels_by_itself(data: str, tmp_path: P
     assert sentence == (
         f"{out / 'checkpoint.safetensors'} was computed by the kernels 'torch', and the run would "
         f"resume on '{ours}', whose bits differ; --set engine.kernels=torch resumes on 'torch', "
-        f"and --set engine.kernels=auto, or any_kernels=True in Python, on '{ours}'"
+        f"--set engine.kernels=auto on '{ours}' (in Python: any_kernels=True)"
     )
     assert {p: p.read_bytes() for p in out.iterdir()} == before
     (out / "experiment.toml").write_text(experiment(data).toml())  # as if it said auto
@@ -200,7 +200,7 @@ def test_a_simulation_that_is_kept_takes_the_decision_too(data: str, tmp_path: P
     one_round(e, out)
     table = experiment(data).table()
     algorithm, model, dataset = (table.pop(key) for key in ("algorithm", "model", "dataset"))
-    with pytest.raises(BadInput, match="any_kernels=True in Python"):
+    with pytest.raises(BadInput, match="in Python: any_kernels=True"):
         fedadb.simulate(algorithm, model, dataset, out=out, **table)
     fedadb.simulate(algorithm, model, dataset, out=out, any_kernels=True, **table)
 

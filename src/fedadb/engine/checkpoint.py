@@ -96,7 +96,7 @@ def load_checkpoint(
 
 def _refuse_kernels(path: Path, stored: str, kernels: str) -> str:
     """Why the run does not resume on these kernels, and what lets it."""
-    auto = f", and --set engine.kernels=auto, or any_kernels=True in Python, on {kernels!r}"
+    auto = f", --set engine.kernels=auto on {kernels!r} (in Python: any_kernels=True)"
     return (
         f"{path} was computed by the kernels {stored!r}, and the run would resume on {kernels!r}, "
         "whose bits differ; --set engine.kernels=torch resumes on 'torch'"
