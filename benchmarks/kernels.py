@@ -29,6 +29,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, gradient
 from fedadb.engine.process import keep_freed_memory
 from fedadb.kernels.body import fast_body
+from fedadb.kernels.library import KernelsUnavailable, library
 from fedadb.models.cnn import CNN
 from fedadb.models.lenet import LeNet
 
@@ -132,6 +133,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--results", type=Path, default=Path("kernels.json"))
     given = parser.parse_args()
+    try:
+        library()
+    except KernelsUnavailable as error:
+        sys.exit(f"our kernels cannot be measured: {error}")
     torch.set_num_threads(1)
     keep_freed_memory()
     rows: list[Row] = []
