@@ -109,7 +109,7 @@ def other_processor(
         pytest.skip("this processor does not compute what is compiled for those")
     file = tmp_path / "kernels.so"
     options = ["-O1", f"-march={request.param}", "-std=c++17", "-shared", "-fPIC", "-w"]
-    subprocess.run([compiler(), *options, str(library.SOURCE), "-o", str(file)], check=True)
+    subprocess.run([*compiler(), *options, str(library.SOURCE), "-o", str(file)], check=True)
     loaded = ctypes.CDLL(str(file))
     for function in (loaded.fedadb_forward_work, loaded.fedadb_backward_work):
         function.restype = ctypes.c_size_t

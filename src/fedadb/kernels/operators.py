@@ -265,6 +265,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     y, saved, which = output
     ctx.save_for_backward(y, saved, which, weights)
     ctx.mark_non_differentiable(saved, which)
+    ctx.set_materialize_grads(False)  # the saved megabytes have no gradient
     ctx.shape, ctx.program = list(x.shape), program
 
 
