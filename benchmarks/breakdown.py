@@ -28,7 +28,7 @@ from fedadb.engine.checkpoint import save_checkpoint
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.federate import Snapshot
 from fedadb.engine.process import keep_freed_memory
-from fedadb.kernels.body import fast_body
+from fedadb.kernels.selection import select_body
 from fedadb.models.lenet import LeNet
 
 REPEATS = 20
@@ -53,7 +53,7 @@ def main() -> None:
     domain, algorithm = transform.domain((1, 28, 28)), FedAvg()
     body = LeNet().body(domain.shape)
     f = assemble(body, algorithm.heads, domain, 10, Stream(0))
-    f = replace(f, fast_body=fast_body(body, domain.shape))
+    f = replace(f, fast_body=select_body(body, domain.shape))
     plan = LocalPlan(work.epochs, work.batch, work.lr)
     test_set = TestSet(f, Examples(test_x, test_y), transform, 128)
     w, round = f.weights(), Round(1, 1, work.clients, len(y))

@@ -27,7 +27,7 @@ from fedadb.core.transform import Transform
 from fedadb.core.vector import Weights
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
-from fedadb.kernels.body import fast_body
+from fedadb.kernels.selection import select_body
 from fedadb.models.lenet import LeNet
 
 ROUNDS, TURNS = 12, 3
@@ -53,7 +53,7 @@ def measure_global_branch() -> None:
     domain = transform.domain((1, 28, 28))
     body = LeNet().body(domain.shape)
     f = assemble(body, FedADB().heads, domain, 10, Stream(0))
-    f = replace(f, fast_body=fast_body(body, domain.shape))
+    f = replace(f, fast_body=select_body(body, domain.shape))
     s, plan = Weights(f.weights()), LocalPlan()
     methods = {
         "one weighted anchor": FedADB(calibrate=False),

@@ -30,7 +30,7 @@ def library() -> ctypes.CDLL:
     """The compiled loop; compiling it takes less than a second."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/peak.so"
-        subprocess.run([compiler(), *OPTIONS, str(SOURCE), "-o", path], check=True)
+        subprocess.run([*compiler(), *OPTIONS, str(SOURCE), "-o", path], check=True)
         loaded = ctypes.CDLL(path)
     loaded.multiply_add.argtypes = [ctypes.c_long, ctypes.c_float, ctypes.c_float]
     loaded.multiply_add.restype = ctypes.c_float

@@ -6,12 +6,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fedadb.core.data import Examples, Shard
+from fedadb.core.data import DataSpec, Examples, Shard
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.kernels import library
 from fedadb.kernels.notice import warn_of_torch
+
+# Grey images of the size that LeNet is made for.
+GREY_IMAGES = DataSpec(("a", "b", "c"), (1, 28, 28), Transform((0.5,), (0.5,)))
 
 # No test depends on how fast the machine is.
 settings.register_profile("any machine", deadline=None)
@@ -27,7 +30,7 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def compiled_kernels() -> Path | None:
     """The kernels in the user's own cache, compiled once for all tests; None: torch's are used."""
-    with suppress(library.NoCompiler):
+    with suppress(library.KernelsUnavailable):
         return library.build()
     return None
 
@@ -38,7 +41,7 @@ def _own_cache(
 ) -> None:
     """What is decoded is kept in the test's own directory; the kernels are those of all tests."""
     cache = tmp_path.with_name(f"{tmp_path.name}-cache")
-    (cache / "fedadb").mkdir(parents=True)
+    (cache / "fedadb").mkdir(parents=True, mode=0o700)
     if compiled_kernels:
         (cache / "fedadb" / "kernels").symlink_to(compiled_kernels.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
@@ -62,9 +65,11 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def forget_compiler() -> None:
-    """Forget the compiler and the kernels' name that this process has found."""
+    """Forget the compiler and the library that this process has found."""
     library.compiler.cache_clear()
+    library.options.cache_clear()
     library.name.cache_clear()
+    library.library.cache_clear()
     warn_of_torch.cache_clear()
 
 

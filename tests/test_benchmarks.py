@@ -3,25 +3,41 @@
 from pathlib import Path
 
 import pytest
-from benchmarks import peak
+from benchmarks import breakdown, kernels, peak
 from benchmarks.flops import forward_flops, step_flops
 from benchmarks.speed.__main__ import Comparison, Turn, gflop_of_round, ratios
 from benchmarks.speed.plot import plot
 from benchmarks.speed.workload import Block, Workload, lenet
 from torch import nn
 
-from fedadb.kernels.library import NoCompiler, compiler
+from fedadb.kernels.library import KernelsUnavailable, compiler
 
 CONVOLUTIONS = (2 * 24 * 24 * 6 * 25, 2 * 8 * 8 * 16 * 6 * 25)  # of LeNet
 LINEAR = 2 * (256 * 120 + 120 * 84 + 84 * 10)
 
 
 @pytest.fixture
-def cxx() -> str:
+def cxx() -> None:
     try:
-        return compiler()
-    except NoCompiler as error:
+        compiler()
+    except KernelsUnavailable as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_kernels_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["kernels"])
+    with pytest.raises(SystemExit, match=r"cannot be measured: no C\+\+ compiler is installed$"):
+        kernels.main()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_a_round_is_measured_on_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(breakdown, "REPEATS", 1)
+    breakdown.main()
+    assert "total, in one process" in capsys.readouterr().out
 
 
 def test_flops_of_a_forward_pass() -> None:

@@ -34,7 +34,7 @@ from benchmarks.speed.plot import plot
 from benchmarks.speed.workload import Workload
 from fedadb.engine.process import cores
 from fedadb.experiment.build import has_bfloat16
-from fedadb.kernels.library import NoCompiler
+from fedadb.kernels.library import KernelsUnavailable
 
 ROOT = Path(__file__).parent.parent.parent
 PEERS = ("plain loop", "pfl", "flower", "nvflare", "blazefl")
@@ -131,7 +131,7 @@ def measured_peak() -> list[float]:
     """The machine's peak in GFLOP/s; none where the loop cannot be compiled."""
     try:
         peak = measure_peak(cores())
-    except NoCompiler as error:
+    except KernelsUnavailable as error:
         print(f"  the machine's peak is not measured: {error}", flush=True)
         return []
     print(f"  the machine's peak: {peak:.1f} GFLOP/s", flush=True)

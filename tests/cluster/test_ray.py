@@ -35,8 +35,8 @@ from fedadb.experiment.settings import Engine
 from fedadb.kernels import library
 from fedadb.storage.tensorfile import read_tensors
 from tests.cluster.failing import Dies, DiesOnce, Fails
+from tests.conftest import GREY_IMAGES
 from tests.engine.test_personal import Remembering
-from tests.kernels.test_selection import SPEC
 from tests.test_every_algorithm import CLIENTS, model, shards
 
 ray = pytest.importorskip("ray")
@@ -159,9 +159,9 @@ def test_a_machine_with_other_versions_is_refused(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("needs_kernels")
 def test_actors_must_have_the_same_kernels(request: pytest.FixtureRequest) -> None:
     e = Experiment(algorithm="fedavg", model="lenet")
-    torchs = build_model(e.model_copy(update={"engine": Engine(kernels="torch")}), SPEC)
-    ours = build_model(e, SPEC)
-    assert versions(ours).endswith(f" and the kernels lanes {library.name()}")
+    torchs = build_model(e.model_copy(update={"engine": Engine(kernels="torch")}), GREY_IMAGES)
+    ours = build_model(e, GREY_IMAGES)
+    assert versions(ours).endswith(f" and the kernels fedadb {library.name()}")
     assert versions(torchs).endswith(" and the kernels torch")
     request.getfixturevalue("no_compiler")  # the model comes from a machine that has one
     library.library.cache_clear()

@@ -3,6 +3,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from fedadb.algorithms.fedadb import FedADB
@@ -179,7 +180,7 @@ def test_a_fast_body_computes_several_batches_at_once() -> None:
 
 
 def test_torch_computes_what_a_fast_body_does_not() -> None:
-    """Other types, devices and shapes, bfloat16 and vmap."""
+    """Other types, devices and shapes, bfloat16, vmap and forward-mode derivatives."""
     f, seen = with_fast_body(toy_model())
     w, x = f.weights(), torch.rand(5, 1, 4, 4)
     f(Vector(w.flat.double(), w.layout), x.double())
@@ -188,4 +189,15 @@ def test_torch_computes_what_a_fast_body_does_not() -> None:
     f(Vector(w.flat.to("meta"), w.layout), x.to("meta"))
     torch.vmap(lambda one: f(w, one[None]).logits)(x)
     torch.func.grad(lambda v: f(v, x).logits.sum())(w)
+    with forward_ad.dual_level():
+        f(w, x)
+    assert not seen
+
+
+def test_torch_computes_heads_that_share_a_weight() -> None:
+    body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8))
+    heads = {"a": nn.Linear(8, 3), "l": nn.Linear(8, 3)}
+    heads["l"].weight = heads["a"].weight
+    f, seen = with_fast_body(Model(Classifier(body, heads), DOMAIN, 3))
+    f(f.weights(), torch.rand(5, 1, 4, 4), "l")
     assert not seen

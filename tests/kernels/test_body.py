@@ -57,6 +57,7 @@ def test_a_nested_sequential_of_known_layers_is_computed_by_the_kernels() -> Non
         sequential(first=nn.Conv2d(3, 4, 3, bias=False)),
         sequential(first=nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular")),
         sequential(first=nn.Conv2d(3, 33, 3)),
+        sequential(nn.Conv2d(33, 4, 3), first=nn.Conv2d(3, 33, 3)),
         sequential(nn.GELU()),
         sequential(nn.MaxPool2d(3)),
         sequential(nn.MaxPool2d(2, stride=1)),
@@ -93,9 +94,14 @@ def test_hooks_and_forwards_of_ones_own_are_torchs() -> None:
                 x = module(x)
             return 2 * x
 
-    hooked = made(sequential(nn.ReLU()))
-    hooked[1].register_forward_hook(lambda module, inputs, output: 2 * output)
-    assert fast_body(hooked, SHAPE) is None
+    for register in (
+        lambda module: module.register_forward_hook(lambda module, inputs, output: 2 * output),
+        lambda module: module.register_full_backward_pre_hook(lambda module, g: (2 * g[0],)),
+        lambda module: setattr(module, "forward", torch.tanh),
+    ):
+        changed = made(sequential(nn.ReLU()))
+        register(changed[1])
+        assert fast_body(changed, SHAPE) is None
     assert fast_body(Doubled(*made(sequential(nn.ReLU()))), SHAPE) is None
     normed = made(sequential(first=nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))))
     assert fast_body(normed, SHAPE) is None

@@ -1,6 +1,11 @@
 """The kernels against torch's own, on networks of any shape."""
 
+import ctypes
 import math
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,8 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedadb.kernels import library, operators
 from fedadb.kernels.body import LanesBody, fast_body
-from fedadb.kernels.operators import encode
+from fedadb.kernels.library import compiler
+from fedadb.kernels.operators import Layer, decode, encode
 
 pytestmark = pytest.mark.usefixtures("needs_kernels")
 
@@ -22,7 +29,7 @@ def bodies(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, int, int]]:
     shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13)))
     modules: list[nn.Module] = []
     channels, *sides = shape
-    for _ in range(draw(st.integers(1, 2))):
+    for _ in range(draw(st.integers(1, 3))):
         kernel = draw(st.sampled_from([1, 3, 5, 7]))
         padding = draw(st.integers(0, kernel - 1))
         outputs = draw(st.integers(1, 13))
@@ -35,7 +42,7 @@ def bodies(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, int, int]]:
         assume(min(sides) > 0)
     modules.append(nn.Flatten())
     features = channels * math.prod(sides)
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.integers(0, 3))):
         outputs = draw(st.integers(1, 20))
         modules += [nn.Linear(features, outputs), *draw(st.sampled_from([[], [nn.ReLU()]]))]
         features = outputs
@@ -91,6 +98,48 @@ def test_whole_numbers_give_exactly_torchs_features_and_gradients(
     assume(all(one.abs().max() < EXACT for one in expected))
     for ours, torchs in zip(lanes_gradients(fast, w, x, direction), expected, strict=True):
         assert torch.equal(ours.double(), torchs)
+
+
+@pytest.fixture(params=["x86-64", "x86-64-v3"])
+def other_processor(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The kernels, compiled for processors with vectors of 4 and of 8 numbers."""
+    if platform.machine() != "x86_64" or torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        pytest.skip("this processor does not compute what is compiled for those")
+    file = tmp_path / "kernels.so"
+    options = ["-O1", f"-march={request.param}", "-std=c++17", "-shared", "-fPIC", "-w"]
+    subprocess.run([*compiler(), *options, str(library.SOURCE), "-o", str(file)], check=True)
+    loaded = ctypes.CDLL(str(file))
+    for function in (loaded.fedadb_forward_work, loaded.fedadb_backward_work):
+        function.restype = ctypes.c_size_t
+    monkeypatch.setattr(operators, "library", lambda: loaded)
+    decode.cache_clear()
+    yield
+    decode.cache_clear()
+
+
+@pytest.mark.usefixtures("other_processor")
+def test_kernels_for_other_processors_agree_with_torch() -> None:
+    rng = torch.Generator().manual_seed(0)
+    body = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(6, 16, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(400, 30),
+        nn.ReLU(),
+        nn.Linear(30, 7),
+    )
+    fast = fast_body(body, (1, 14, 14))
+    assert fast is not None
+    x, direction = torch.randn(37, 1, 14, 14, generator=rng), torch.randn(37, 7, generator=rng)
+    expected = gradients(body, x, direction)
+    found = lanes_gradients(fast, flat(list(body.parameters())), x, direction)
+    for ours, torchs in zip(found, expected, strict=True):
+        assert (ours - torchs).norm() <= 1e-4 * torchs.norm()
 
 
 @pytest.fixture
@@ -166,9 +215,76 @@ def test_arguments_that_do_not_fit_are_refused(
             fast(weights, images)
 
 
-def test_not_a_number_is_not_lost(lenet: tuple[nn.Sequential, LanesBody, Tensor]) -> None:
+@pytest.mark.parametrize("place", range(4))
+def test_not_a_number_is_not_lost(place: int) -> None:
+    body = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    fast = fast_body(body, (1, 2, 2))
+    assert fast is not None
+    x = torch.zeros(1, 1, 2, 2)
+    x.view(-1)[place] = math.nan
+    assert body(x).isnan().all()
+    assert fast(flat(list(body.parameters())), x).isnan().all()
+
+
+def test_each_gradient_is_the_same_without_the_other(
+    lenet: tuple[nn.Sequential, LanesBody, Tensor],
+) -> None:
     _, fast, w = lenet
-    assert fast(w.fill_(math.nan), torch.randn(3, 1, 28, 28)).isnan().all()
+    x, direction = torch.randn(20, 1, 28, 28), torch.randn(84, 20).t()  # not contiguous
+    _, gx, gw = lanes_gradients(fast, w, x, direction)
+    at = w.clone().requires_grad_()
+    assert torch.equal(torch.autograd.grad(fast(at, x), at, direction)[0], gw)
+    at = x.clone().requires_grad_()
+    assert torch.equal(torch.autograd.grad(fast(w, at), at, direction)[0], gx)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 7])
+def test_a_narrow_layer_s_features_do_not_depend_on_the_batch(outputs: int) -> None:
+    body = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(12, outputs))
+    fast, w = fast_body(body, (1, 4, 4)), flat(list(body.parameters()))
+    assert fast is not None
+    x = torch.randn(70, 1, 4, 4)
+    alone = torch.cat([fast(w, image) for image in torch.split(x, 1)])
+    assert torch.equal(fast(w, x), alone)
+
+
+CONVOLUTION = Layer(1, 4, 3, 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [],
+        [Layer(64, 5)],
+        [CONVOLUTION] + [Layer(256, 256)] * 32,
+        [CONVOLUTION, Layer(255, 5)],
+        [CONVOLUTION, Layer(256, 5), CONVOLUTION],
+        [CONVOLUTION, Layer(3, 4, 3, 1, 8, 8)],
+        [CONVOLUTION._replace(kernel=2)],
+        [CONVOLUTION._replace(kernel=9)],
+        [CONVOLUTION._replace(padding=3)],
+        [CONVOLUTION._replace(padding=-1)],
+        [CONVOLUTION._replace(height=0, padding=0)],
+        [CONVOLUTION._replace(outputs=0)],
+        [CONVOLUTION._replace(height=10**5, width=10**5)],
+    ],
+)
+def test_networks_that_the_kernels_do_not_compute_are_refused(layers: list[Layer]) -> None:
+    with pytest.raises(ValueError, match="the kernels compute no network of the layers"):
+        decode(encode(layers))
+
+
+def test_what_backward_reads_must_be_what_forward_returned() -> None:
+    program, shape = encode([CONVOLUTION]), [2, 1, 8, 8]
+    x, w = torch.randn(shape), torch.randn(40)
+    y, saved, which = torch.ops.fedadb.forward(x, w, program)
+    arguments = [y, y, saved, which, w, program, shape, True, True]
+    torch.ops.fedadb.backward(*arguments)
+    for i in range(4):
+        short = list(arguments)
+        short[i] = short[i][:-1]
+        with pytest.raises(ValueError, match="`forward` of 2 images returns tensors of"):
+            torch.ops.fedadb.backward(*short)
 
 
 def test_no_image_has_no_feature(lenet: tuple[nn.Sequential, LanesBody, Tensor]) -> None:

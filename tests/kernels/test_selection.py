@@ -1,6 +1,5 @@
 """Which models our own kernels compute, and what happens where they cannot be compiled."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,23 +8,20 @@ import torch
 from torch import Tensor, nn
 
 import fedadb
-from fedadb.core.data import DataSpec
 from fedadb.core.model import Model
-from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector
 from fedadb.experiment.build import build_model, takes_own_kernels
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Engine
 from fedadb.kernels import library
-from fedadb.kernels.notice import KernelsWarning
+from fedadb.kernels.notice import KernelsWarning, warn_of_torch
 from fedadb.kernels.selection import kernels_here, kernels_of, select_body
-
-SPEC = DataSpec(("a", "b", "c"), (1, 28, 28), Transform((0.5,), (0.5,)))
+from tests.conftest import GREY_IMAGES
 
 
 def make(kernels: str = "auto", model: Any = "lenet", **engine: Any) -> Model:
     e = Experiment(algorithm="fedavg", model=model, engine={"kernels": kernels, **engine})
-    return build_model(e, SPEC)
+    return build_model(e, GREY_IMAGES)
 
 
 def curvature(f: Model, x: Tensor) -> Tensor:
@@ -43,7 +39,7 @@ def test_lenet_is_computed_by_our_own_kernels_unless_torchs_are_asked_for() -> N
     ours, torchs = make(), make("torch")
     assert ours.fast_body is not None
     assert torchs.fast_body is None
-    assert kernels_of(ours) == f"lanes {library.name()}"
+    assert kernels_of(ours) == f"fedadb {library.name()}"
     assert kernels_of(torchs) == "torch"
     x = torch.rand(5, 1, 28, 28)
     a, b = (f(f.weights(), x).logits for f in (ours, torchs))
@@ -85,33 +81,19 @@ def layers(*modules: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 4, 3), *modules)
 
 
-class Halved(nn.Sequential):
-    """More than its layers."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self[0](x / 2)).flatten(1)
-
-
-def modules() -> Iterator[nn.Module]:
-    relu = nn.ReLU()
-    again = nn.Conv2d(4, 4, 3, padding=1)
-    yield layers(relu, nn.Conv2d(4, 4, 3), relu, nn.Flatten())
-    yield layers(again, nn.ReLU(), again, nn.Flatten())
-    yield Halved(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten())
-    hooked = layers(nn.ReLU(), nn.Flatten())
-    hooked[1].register_forward_hook(lambda module, args, output: output + 1)
-    yield hooked
-
-
 @pytest.mark.usefixtures("needs_kernels")
-@pytest.mark.parametrize("i", range(4), ids=["used twice", "shared", "subclass", "hook"])
-def test_a_module_that_is_more_than_its_layers_is_computed_as_it_is(i: int) -> None:
-    body = list(modules())[i]
-    x = torch.rand(5, 1, 8, 8)
-    fast = select_body(body, (1, 8, 8))
-    if fast is not None:
-        weights = torch.cat([p.detach().flatten() for p in body.parameters()])
-        assert torch.allclose(fast(weights, x), body(x), atol=1e-5)
+@pytest.mark.parametrize("shape", [(2, 144), (2, 5)])
+def test_kernels_that_compute_other_features_are_not_used(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_torch.cache_clear()
+    wrong = lambda body, of: lambda weights, x: torch.zeros(shape)  # noqa: E731
+    monkeypatch.setattr("fedadb.kernels.body.fast_body", wrong)
+    assert select_body(layers(nn.ReLU(), nn.Flatten()), (1, 8, 8)) is None
+    assert caplog.messages == [
+        "torch's kernels are used, which are slower: the compiled kernels compute other features "
+        "than torch"
+    ]
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -137,7 +119,7 @@ def test_a_library_that_cannot_be_used_leaves_torch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(progress: Any) -> None:
-        raise library.NoCompiler("others can write to it")
+        raise library.KernelsUnavailable("others can write to it")
 
     monkeypatch.setattr(library, "build", refuse)
     assert make().fast_body is None

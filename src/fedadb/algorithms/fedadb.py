@@ -166,11 +166,12 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
 
     def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Context[FedADBBroadcast]) -> Tensor:
         x, y, weight, _ = batch.balanced
+        local = [(batch.local.x, "L")] if self.calibrate else []
+        *on_local, on_balanced = f.branches(w, *local, (x, "A"))
+        agb = weight @ F.cross_entropy(on_balanced.logits, y, reduction="none")  # Eq. (6)
         if not self.calibrate:
-            return weight @ F.cross_entropy(f(w, x, "A").logits, y, reduction="none")
-        psi_l, psi_a = f.branches(w, (batch.local.x, "L"), (x, "A"))
-        agb = weight @ F.cross_entropy(psi_a.logits, y, reduction="none")  # Eq. (6)
-        lcb = F.cross_entropy(psi_l.logits, batch.local.y)  # Eq. (7)
+            return agb
+        lcb = F.cross_entropy(on_local[0].logits, batch.local.y)  # Eq. (7)
         return agb + self.local_weight(ctx) * lcb  # Eq. (8)
 
     def local_weight(self, ctx: Context[FedADBBroadcast]) -> Tensor:

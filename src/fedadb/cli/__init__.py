@@ -45,7 +45,7 @@ def _show_version(wanted: bool) -> None:
         from fedadb.kernels.selection import kernels_here
 
         words = [f"fedadb {version('fedadb')}", f"torch {version('torch')}"]
-        show_message(", ".join([*words, f"kernels {kernels_here()}"]))
+        show_message(", ".join([*words, f"kernels: {kernels_here()}"]))
         raise typer.Exit
 
 
@@ -57,7 +57,7 @@ def options(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show the versions of fedadb and torch, and which kernels are used.",
+            help="Show the versions of fedadb and torch, and the kernels of this machine.",
         ),
     ] = False,
 ) -> None:

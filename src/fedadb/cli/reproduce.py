@@ -191,7 +191,7 @@ def time_left(
     if not datasets.present(e.dataset):
         return "no data"
     if measure and not costs.known(e):
-        costs.measure(e)
+        costs.measure(e, show_progress)
     return costs.round_seconds(e) * (e.rounds - done) if costs.known(e) else "unknown"
 
 

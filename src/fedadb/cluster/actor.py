@@ -19,7 +19,7 @@ from fedadb.engine.cohorts import train_client
 from fedadb.engine.local import Learner
 from fedadb.engine.process import keep_freed_memory
 from fedadb.engine.scheduling import RemoteError, pack_result
-from fedadb.kernels.library import NoCompiler
+from fedadb.kernels.library import KernelsUnavailable
 from fedadb.kernels.selection import kernels_of
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -75,7 +75,7 @@ def versions(f: Model) -> str:
     packages = f"fedadb {version('fedadb')}, torch {torch.__version__}"
     try:
         return f"{packages} and the kernels {kernels_of(f)}"
-    except NoCompiler as error:
+    except KernelsUnavailable as error:
         return f"{packages} and no kernels ({error})"
 
 

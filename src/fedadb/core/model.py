@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -99,9 +100,9 @@ class Model:
 
     A `fast_body` computes the same features as the module's body, except for rounding. It is used
     for float32 inputs of the domain's shape on a CPU; torch computes everything else: bfloat16,
-    other devices, `torch.vmap` and `torch.func`. A fast body has first derivatives only. For second
-    derivatives, take `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; the models of
-    stored runs, and so those of all analyses, have none.
+    other devices, `torch.vmap`, `torch.func`, forward-mode derivatives, and modules with shared
+    weights. A fast body has first derivatives only. For second ones, take
+    `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; analyses do so.
     """
 
     module: Classifier
@@ -187,7 +188,15 @@ class Model:
             and x.device.type == w.flat.device.type == "cpu"
             and x.shape[1:] == self.domain.shape
             and not stacking()
+            and forward_ad._current_level < 0
+            and not self._shares_weights
         )
+
+    @cached_property
+    def _shares_weights(self) -> bool:
+        """Whether a parameter has several names, of which the layout has one."""
+        named = self.module.named_parameters
+        return len(list(named())) < len(list(named(remove_duplicate=False)))
 
     def _compute_fast(
         self, fast_body: FastBody, w: Vector, batches: list[Tensor], heads: list[str]

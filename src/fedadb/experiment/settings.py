@@ -26,7 +26,8 @@ else:
 SERVER = Role(shared=False)  # used by the server alone
 PAPER_VARIES = Role(shared=False, fixed_by_paper=False)  # one of the settings that the paper varies
 RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
-# It is not part of a run's identity either, but a checkpoint says which value computed it.
+# A run keeps its name and directory under another value, but its bits differ: it resumes only if
+# that is asked for.
 ROUNDING = Role(affects="rounding", shared=False, fixed_by_paper=False)
 # How a run is carried out. It is not part of a run's identity, so that a resumed run may have other
 # values; in a real federation, some of these settings decide which replies are used.

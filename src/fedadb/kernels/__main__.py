@@ -1,10 +1,10 @@
-"""Compiles the kernels ahead of their first use: `python -m fedadb.kernels`."""
+"""Compiles and loads the kernels ahead of their first use: `python -m fedadb.kernels`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedadb.kernels.library import NoCompiler, build
-from fedadb.kernels.selection import kernels_here
+from fedadb.kernels.library import KernelsUnavailable, build, library
+from fedadb.kernels.selection import TORCH, expected_kernels
 
 
 @contextmanager
@@ -15,13 +15,14 @@ def print_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int],
 
 
 def main() -> None:
-    """Compile the kernels, and print which ones are used; without a compiler, torch's are."""
+    """Compile and load the kernels, and print which ones are used; if that fails, torch's are."""
     try:
         build(print_progress)
-    except NoCompiler as error:
-        print(f"kernels: torch ({error})")
+        library()
+    except KernelsUnavailable as error:
+        print(f"kernels: {TORCH} ({error})")
     else:
-        print(f"kernels: {kernels_here()}")
+        print(f"kernels: {expected_kernels()}")
 
 
 if __name__ == "__main__":

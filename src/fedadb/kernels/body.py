@@ -6,11 +6,17 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from fedadb.kernels.operators import Layer, encode, evaluate, forward
+from fedadb.kernels.operators import (
+    KERNELS,
+    LARGEST,
+    MOST_LAYERS,
+    Layer,
+    encode,
+    evaluate,
+    forward,
+)
 
-LARGEST_KERNEL = 7
 MOST_CHANNELS = 32  # with more, torch is as fast
-MOST_LAYERS = 32
 
 
 @dataclass(frozen=True)
@@ -45,22 +51,22 @@ def fast_body(
     They compute convolutions with odd kernels, stride 1 and few channels, each with ReLU and 2×2
     max-pooling or without; then a Flatten, and linear layers, each with ReLU or without.
     """
-    modules = _leaves(body)
     parameters = list(body.parameters())
-    if len(shape) != 3 or not all(map(_is_plain, body.modules())):
+    plain = all(map(_is_plain, body.modules()))
+    trained = all(p.requires_grad and p.dtype == torch.float32 for p in parameters)
+    if len(shape) != 3 or not plain or not trained:
         return None
-    if not all(p.requires_grad and p.dtype == torch.float32 for p in parameters):
+    modules = _leaves(body)
+    layers = _take_convolutions(modules, shape, most_channels)
+    if not layers or not modules or not _flattens(modules.pop(0)):
         return None
-    layers = _take_convolutions(modules, shape)
-    if max((layer.outputs for layer in layers), default=0) > most_channels:
+    layers += _take_linear_layers(modules, layers[-1].features)
+    small = max(max(layer.features, layer.input_size) for layer in layers) < LARGEST
+    if modules or len(layers) > MOST_LAYERS or not small:
         return None
-    if layers and modules and _flattens(modules.pop(0)):
-        layers += _take_linear_layers(modules, layers[-1].features)
-        fast = LanesBody(tuple(layers))
-        # A module that occurs twice has its weights once.
-        if not modules and len(layers) <= MOST_LAYERS:
-            return fast if fast.size == sum(p.numel() for p in parameters) else None
-    return None
+    fast = LanesBody(tuple(layers))
+    # The weights of a module that occurs twice are there once.
+    return fast if fast.size == sum(p.numel() for p in parameters) else None
 
 
 def _leaves(module: nn.Module) -> list[nn.Module]:
@@ -72,10 +78,18 @@ def _leaves(module: nn.Module) -> list[nn.Module]:
 
 def _is_plain(module: nn.Module) -> bool:
     """Whether a call of the module is its class's forward, and nothing else."""
-    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return not any(hooks) and "forward" not in vars(module)
 
 
-def _take_convolutions(modules: list[nn.Module], shape: tuple[int, ...]) -> list[Layer]:
+def _take_convolutions(
+    modules: list[nn.Module], shape: tuple[int, ...], most_channels: int
+) -> list[Layer]:
     """Take the convolutions, with what follows each, off the front of the list."""
     layers: list[Layer] = []
     channels, height, width = shape
@@ -84,6 +98,8 @@ def _take_convolutions(modules: list[nn.Module], shape: tuple[int, ...]) -> list
         while modules and (after := _followed(layer, modules[0])):
             layer = after
             modules.pop(0)
+        if max(layer.inputs, layer.outputs) > most_channels:
+            return []
         layers.append(layer)
         channels, height, width = layer.output_shape
     return layers
@@ -96,8 +112,7 @@ def _convolution(module: nn.Module, channels: int, height: int, width: int) -> L
     padding = (kernel // 2,) * 2 if module.padding == "same" else module.padding
     fits = (
         module.kernel_size == (kernel, kernel)
-        and kernel % 2
-        and kernel <= LARGEST_KERNEL
+        and kernel in KERNELS
         and module.stride == module.dilation == (1, 1)
         and module.groups == 1
         and module.padding_mode == "zeros"

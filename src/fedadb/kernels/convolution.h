@@ -21,6 +21,18 @@ struct View {
   operator View<const Number>() const { return {data, row, plane}; }
 };
 
+// Zeros around rows × columns vectors that begin at (top, left) of each channel.
+inline void clear_around(View<float> x, int channels, int height, int width, int top, int left,
+                         int rows, int columns) {
+  auto clear = [](float* from, float* to) { std::memset(from, 0, (to - from) * sizeof(float)); };
+  for (int c = 0; c < channels; c++)
+    for (int r = 0; r < height; r++) {
+      bool beside = r >= top && r < top + rows;
+      clear(x.at(c, r, 0), x.at(c, r, beside ? left : width));
+      if (beside) clear(x.at(c, r, left + columns), x.at(c, r, width));
+    }
+}
+
 // Which of a tile's pixels are inside of an image that has a border of K - 1 zeros.
 enum class Edge { none, left, right };
 
@@ -143,12 +155,15 @@ void add_weight_gradient(View<const float> x, int in, View<const float> g, int o
   });
 }
 
+// Where b is larger than a, or not a number, as torch's pooling chooses.
+inline Mask larger(Lanes b, Lanes a) { return (b > a) | (b != b); }
+
 // The largest of 2×2 pixels, and which one it was.
 inline Lanes largest(const float* p, size_t row, Mask& which) {
   Lanes a = load(p), b = load(p + LANES), c = load(p + row), d = load(p + row + LANES);
-  Mask right = b > a, lower_right = d > c;
+  Mask right = larger(b, a), lower_right = larger(d, c);
   Lanes upper = right ? b : a, lower = lower_right ? d : c;
-  Mask below = lower > upper;
+  Mask below = larger(lower, upper);
   which = below ? (lower_right ? Mask{} + 3 : Mask{} + 2) : (right ? Mask{} + 1 : Mask{});
   return below ? lower : upper;
 }

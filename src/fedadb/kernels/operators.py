@@ -4,6 +4,7 @@ They compute on CPUs, in float32, and first derivatives only: `Model` says when 
 """
 
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,9 +15,13 @@ from torch import Tensor
 
 from fedadb.kernels.library import library
 
+KERNELS = (0, 1, 3, 5, 7)  # 0: a linear layer
+MOST_LAYERS = 32  # as in network.h
+LARGEST = 2**24  # values of a layer for one image, so that 32 bits count those of a chunk
+
 
 class Layer(NamedTuple):
-    """A layer, and what follows it; the same struct as in network.cpp."""
+    """A layer, and what follows it; the same struct as in network.h."""
 
     inputs: int  # channels, or features of a linear layer
     outputs: int
@@ -50,6 +55,28 @@ class Layer(NamedTuple):
         return self.inputs * math.prod(s + 2 * self.padding for s in (self.height, self.width))
 
 
+def _require_network(layers: Sequence[Layer]) -> None:
+    """Raise ValueError for layers that the kernels do not compute."""
+    linear = [layer.kernel == 0 for layer in layers]
+    chained = all(
+        (before.features == after.inputs)
+        if after.kernel == 0
+        else before.output_shape == (after.inputs, after.height, after.width)
+        for before, after in itertools.pairwise(layers)
+    )
+    possible = all(
+        layer.kernel in KERNELS
+        and 0 <= layer.padding < max(1, layer.kernel)
+        and min(layer.inputs, layer.outputs, *layer.output_shape) > 0
+        and max(layer.features, layer.input_size) < LARGEST
+        for layer in layers
+    )
+    # Convolutions come first, and there is at least one.
+    ordered = 0 < len(layers) <= MOST_LAYERS and sorted(linear) == linear and not linear[0]
+    if not (ordered and possible and chained):
+        raise ValueError(f"the kernels compute no network of the layers {layers}")
+
+
 class Network(NamedTuple):
     """Layers as an argument of the operators, and what the kernels need to know of them."""
 
@@ -70,6 +97,14 @@ class Network(NamedTuple):
                 f"the body takes images of shape {expected[0]} and {size} weights in float32, not "
                 f"{found[0]} in {x.dtype} and {found[1]} in {weights.dtype}"
             )
+
+    def require_saved(
+        self, g: Tensor, y: Tensor, saved: Tensor, which: Tensor, shape: Sequence[int]
+    ) -> None:
+        """Raise ValueError for arguments of `backward` that are not those of `forward`."""
+        expected = [self.shape(shape[0])] * 2 + [(size,) for size in self.saved(shape[0])]
+        if [tuple(tensor.shape) for tensor in (g, y, saved, which)] != expected:
+            raise ValueError(f"`forward` of {shape[0]} images returns tensors of {expected}")
 
     def shape(self, images: int) -> tuple[int, int]:
         """The shape of the result."""
@@ -99,6 +134,7 @@ def decode(program: str) -> Network:
     """The network that `encode` has written."""
     numbers, size = [int(number) for number in program.split()], len(Layer._fields)
     layers = tuple(Layer(*numbers[i : i + size]) for i in range(0, len(numbers), size))
+    _require_network(layers)
     structs = (ctypes.c_int * len(numbers))(*numbers)
     kernels, count = library(), len(layers)
     return Network(
@@ -168,12 +204,14 @@ def _backward(
     weights: Tensor,
     program: str,
     shape: list[int],
+    of_weights: bool,
     of_input: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the weights and of the input; the second is empty if not asked for."""
+    """The gradients of the weights and of the input; each is empty if it is not asked for."""
     net = decode(program)
+    net.require_saved(g, y, saved, which, shape)
     g, weights, work = g.contiguous(), weights.contiguous(), g.new_empty(net.backward_work)
-    gw, gx = torch.empty_like(weights), g.new_empty(shape if of_input else 0)
+    gw, gx = _gradients(g, weights, shape, of_weights, of_input)
     library().fedadb_backward(
         net.structs,
         len(net.layers),
@@ -184,7 +222,7 @@ def _backward(
         ctypes.c_void_p(saved.data_ptr()),
         ctypes.c_void_p(which.data_ptr()),
         ctypes.c_void_p(work.data_ptr()),
-        ctypes.c_void_p(gw.data_ptr()),
+        ctypes.c_void_p(gw.data_ptr()) if of_weights else None,
         ctypes.c_void_p(gx.data_ptr()) if of_input else None,
     )
     return gw, gx
@@ -209,9 +247,17 @@ def _backward_shapes(
     weights: Tensor,
     program: str,
     shape: list[int],
+    of_weights: bool,
     of_input: bool,
 ) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(weights), g.new_empty(shape if of_input else 0)
+    return _gradients(g, weights, shape, of_weights, of_input)
+
+
+def _gradients(
+    g: Tensor, weights: Tensor, shape: list[int], of_weights: bool, of_input: bool
+) -> tuple[Tensor, Tensor]:
+    """Room for the gradients that are asked for."""
+    return g.new_empty(len(weights) if of_weights else 0), g.new_empty(shape if of_input else 0)
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -219,6 +265,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     y, saved, which = output
     ctx.save_for_backward(y, saved, which, weights)
     ctx.mark_non_differentiable(saved, which)
+    ctx.set_materialize_grads(False)  # the saved megabytes have no gradient
     ctx.shape, ctx.program = list(x.shape), program
 
 
@@ -227,9 +274,11 @@ def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
         raise NotImplementedError(
             "these kernels have no second derivatives: use a model without a fast body"
         )
-    of_input = ctx.needs_input_grad[0]
-    gw, gx = torch.ops.fedadb.backward(g, *ctx.saved_tensors, ctx.program, ctx.shape, of_input)
-    return (gx if of_input else None), gw, None
+    of_input, of_weights, _ = ctx.needs_input_grad
+    gw, gx = torch.ops.fedadb.backward(
+        g, *ctx.saved_tensors, ctx.program, ctx.shape, of_weights, of_input
+    )
+    return gx if of_input else None, gw if of_weights else None, None
 
 
 _torch_library: Any = torch.library  # its functions have no types
@@ -243,7 +292,7 @@ for _schema, _kernel, _shapes in (
     ),
     (
         "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
-        "int[] shape, bool of_input) -> (Tensor, Tensor)",
+        "int[] shape, bool of_weights, bool of_input) -> (Tensor, Tensor)",
         _backward,
         _backward_shapes,
     ),

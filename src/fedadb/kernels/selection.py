@@ -32,41 +32,61 @@ def select_body(
     try:
         library.build(progress)
         library.library()
-    except library.NoCompiler as error:
+    except library.KernelsUnavailable as error:
         warn_of_torch(str(error))
         return None
-    return fast if _agrees(fast, body, shape) else None
+    if not _agrees(fast, body, shape):
+        warn_of_torch("the compiled kernels compute other features than torch")
+        return None
+    return fast
 
 
 def _agrees(fast: "FastBody", body: "nn.Module", shape: tuple[int, ...]) -> bool:
-    """Whether both compute the same features: a user's module may be more than its layers."""
+    """Whether both compute the same features: a compiler may be wrong."""
     import torch
 
     from fedadb.core.stream import Stream
 
     weights = torch.cat([p.detach().flatten() for p in body.parameters()])
-    x = torch.rand(2, *shape, generator=Stream(0).generator()) - 0.5
+    x = torch.randn(2, *shape, generator=Stream(0).generator())
     with torch.no_grad():
         expected, features = body(x), fast(weights, x)
-    close = (features - expected).norm() <= 1e-3 * expected.norm()
-    return features.shape == expected.shape and bool(close)
+    if features.shape != expected.shape:
+        return False
+    return bool((features - expected).norm() <= 1e-3 * expected.norm())
 
 
 def kernels_of(f: "Model") -> str:
-    """The name of the kernels that compute the model: equal names compute equal bits.
+    """The name of the kernels that compute the model: equal names compute bit-identical results.
 
-    A model that came from another process may not be computable here: that is a NoCompiler.
+    A model that came from another process may not be computable here: that is a KernelsUnavailable.
     """
     if f.fast_body is None:
         return TORCH
     library.library()
-    return f"lanes {library.name()}"
+    return _own_kernels()
 
 
 def kernels_here() -> str:
-    """What computes a model of small convolutions on this machine; compiles nothing."""
+    """The kernels for small convolutions on this machine, as far as one knows without loading them.
+
+    Nothing is compiled.
+    """
     try:
-        later = "" if library.is_built() else ", compiled on first use"
-        return f"lanes {library.name()}{later}"
-    except library.NoCompiler as error:
+        state = "compiled" if library.is_built() else "compiled on first use"
+        return f"{_own_kernels()} ({state})"
+    except library.KernelsUnavailable as error:
         return f"{TORCH} ({error})"
+
+
+def expected_kernels() -> str:
+    """The name of the kernels that `kernels_here` describes."""
+    try:
+        library.is_built()
+        return _own_kernels()
+    except library.KernelsUnavailable:
+        return TORCH
+
+
+def _own_kernels() -> str:
+    return f"fedadb {library.name()}"
