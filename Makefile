@@ -10,6 +10,7 @@ run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb
 
 setup: $(STAMP)
+	@$(BIN)/python -m fedadb.kernels
 
 test: $(DEV_STAMP) browser
 	$(BIN)/ruff check .
@@ -27,6 +28,7 @@ browser:
 # LEAVE_OUT=flower,resnet18 leaves out parts of the longest two.
 bench: $(DEV_STAMP) peers
 	$(BIN)/python benchmarks/engine_overhead.py
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.breakdown
 	$(BIN)/python benchmarks/scaling.py --leave-out '$(LEAVE_OUT)'
 	$(BIN)/python -m benchmarks.round_memory
@@ -36,10 +38,12 @@ bench: $(DEV_STAMP) peers
 	$(BIN)/python -m benchmarks.report_size
 	$(BIN)/python benchmarks/federation_overhead.py
 	$(BIN)/python benchmarks/ray_overhead.py
-	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --leave-out '$(LEAVE_OUT)'
+	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --blazefl .venv-blazefl/bin/python --leave-out '$(LEAVE_OUT)'
 
-# Other simulators, in an environment of their own.
+# Other simulators, in environments of their own.
 peers: .venv-peers/.installed
+	@$(if $(findstring blazefl,$(LEAVE_OUT)),true,$(MAKE) --no-print-directory .venv-blazefl/.installed) \
+	|| echo "BlazeFL cannot be installed here: the comparison leaves it out"
 
 .venv-peers/.installed: constraints.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
@@ -47,8 +51,18 @@ peers: .venv-peers/.installed
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check 'flwr[simulation]==1.41.0' pfl==0.6.0 nvflare==2.9.0
 	touch $@
 
+# BlazeFL needs Python 3.14: the one that is installed, otherwise Debian's.
+PYTHON_314 ?= $(firstword $(shell command -v python3.14t; command -v python3.14))
+
+.venv-blazefl/.installed: constraints.txt
+	$(or $(PYTHON_314),.venv-blazefl/python/usr/bin/python3.14) --version 2>/dev/null || sh benchmarks/speed/debian_python.sh .venv-blazefl/python
+	$(or $(PYTHON_314),.venv-blazefl/python/usr/bin/python3.14) -m venv --without-pip .venv-blazefl
+	$(PYTHON) -m pip --python .venv-blazefl/bin/python install --quiet --disable-pip-version-check \
+		"$$(grep ^torch== constraints.txt)" 'blazefl[contrib,reproducibility]==3.0.0'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-peers build src/*.egg-info
+	rm -rf .venv .venv-peers .venv-blazefl build src/*.egg-info
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -10,6 +10,7 @@ number of repetitions in a round.
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from fedadb.engine.checkpoint import save_checkpoint
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.federate import Snapshot
 from fedadb.engine.process import keep_freed_memory
+from fedadb.kernels.selection import select_body
 from fedadb.models.lenet import LeNet
 
 REPEATS = 20
@@ -49,7 +51,9 @@ def main() -> None:
     x, y, test_x, test_y = (torch.as_tensor(part) for part in work.data())
     shard = Shard(Examples(x, y), torch.arange(work.rows), 10, transform)
     domain, algorithm = transform.domain((1, 28, 28)), FedAvg()
-    f = assemble(LeNet().body((1, 28, 28)), algorithm.heads, domain, 10, Stream(0))
+    body = LeNet().body(domain.shape)
+    f = assemble(body, algorithm.heads, domain, 10, Stream(0))
+    f = replace(f, fast_body=select_body(body, domain.shape))
     plan = LocalPlan(work.epochs, work.batch, work.lr)
     test_set = TestSet(f, Examples(test_x, test_y), transform, 128)
     w, round = f.weights(), Round(1, 1, work.clients, len(y))

@@ -24,6 +24,7 @@ from fedadb.cli.display import ProgressBar, progress_bars
 from fedadb.cli.reproduce import STUDIES
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.observation import observed
+from fedadb.progress import Progress
 from tests.command_line import Ended, invoke, start
 from tests.datasets.official import pixels, write_cifar10, write_images, write_medmnist
 from tests.report.synthetic_runs import make_run
@@ -245,7 +246,7 @@ def test_a_dry_run_measures_only_on_request(
     """The listing uses the costs that `--measure` has kept, and never measures one twice."""
     measured: list[str] = []
 
-    def measure_cost(e: Experiment) -> estimate.StepCost:
+    def measure_cost(e: Experiment, progress: Progress) -> estimate.StepCost:
         measured.append(type(e.algorithm).__name__)
         return estimate.StepCost(train_row=0.01, test_row=0.001, broadcast=1.0)
 

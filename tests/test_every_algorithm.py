@@ -25,6 +25,7 @@ from fedadb.engine.federate import Snapshot, federate, initial
 from fedadb.engine.local import Learner
 from fedadb.experiment import run as runs
 from fedadb.experiment.config import Experiment
+from fedadb.kernels.body import fast_body
 from fedadb.storage.records import REQUIRED
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.conftest import toy_shard
@@ -184,6 +185,23 @@ def test_neutral_settings_are_fedavg_to_the_bit(name: str) -> None:
 
 def test_every_method_says_how_it_becomes_fedavg() -> None:
     assert set(ALGORITHMS) == set(NEUTRAL) | {"fedavg"}
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_our_own_kernels_train_every_algorithm_as_torch_does(algorithm: Any_) -> None:
+    with Stream(5).seeded():
+        body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8))
+    domain = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
+    torchs = assemble(body, algorithm.heads, domain, CLASSES, Stream(5))
+    ours = replace(torchs, fast_body=fast_body(body, domain.shape))
+    assert ours.fast_body is not None
+    uploads = []
+    for f in (torchs, ours):
+        sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(0))
+        learner = Learner(algorithm, f, LocalPlan(2, 8, lr=0.05))
+        reply, _ = learner.train(shards()[0], sent, None, Round(2, 4, 4, 60), Stream(1))
+        uploads.append(reply.w.flat)
+    torch.testing.assert_close(*uploads, atol=5e-4, rtol=1e-3)
 
 
 def test_clients_that_are_not_sampled_keep_their_memory(algorithm: Any_) -> None:

@@ -1,37 +1,49 @@
 """Compares the speed of fedadb with that of other simulators, on the same workload.
 
-    python -m benchmarks.speed --peers PYTHON [--turns 3] [--leave-out flower,resnet18]
+    python -m benchmarks.speed --peers PYTHON [--blazefl PYTHON] [--turns 3]
+        [--leave-out flower,resnet18]
 
-PYTHON is the interpreter of an environment with the other simulators; `make peers` creates one.
-The simulators take turns. The result of a simulator is the median over its turns of the mean time
-of a round, without the first round, in which processes start and warm up, and the last one. All
-must have learnt the task in the end. `speed.png` shows the result. The last line of the output is
-one JSON object with the ratios.
+PYTHON is the interpreter of an environment with the other simulators. BlazeFL has its own, because
+it needs a newer Python. `make peers` creates both. The simulators take turns. The result of a
+simulator is the median over its turns of the mean time of a round, without the first round, in
+which processes start and warm up, and the last one. All must have learnt the task in the end.
+
+The limit is the machine's peak, measured in each turn: what all cores can multiply at most. A
+simulator's share of it follows from the multiply-adds of a round.
+
+`speed.json` has the results and `speed.png` shows them. The last line of the output is one JSON
+object with the ratios.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from benchmarks.flops import forward_flops, step_flops
+from benchmarks.peak import measure_peak
 from benchmarks.speed.plot import plot
+from benchmarks.speed.workload import Workload
+from fedadb.engine.process import cores
 from fedadb.experiment.build import has_bfloat16
+from fedadb.kernels.library import KernelsUnavailable
 
 ROOT = Path(__file__).parent.parent.parent
-PEERS = ("plain loop", "pfl", "flower", "nvflare")
-WORKLOADS: dict[str, dict[str, object]] = {
-    "lenet": {"rounds": 14},
-    "resnet18": {
-        "model": "resnet18", "rounds": 4, "clients": 10, "sampled": 4, "rows": 128, "epochs": 1,
-        "batch": 32, "test": 256,
-    },
-}  # fmt: skip
+PEERS = ("plain loop", "pfl", "flower", "nvflare", "blazefl")
+WORKLOADS = {
+    "lenet": Workload(rounds=14),
+    "resnet18": Workload(
+        model="resnet18", rounds=4, clients=10, sampled=4, rows=128, epochs=1, batch=32, test=256
+    ),
+}
 LEARNT = 0.79  # the final accuracy that shows it; 0.82 is the best possible
 
 
@@ -46,30 +58,60 @@ class Turn(NamedTuple):
     accuracy: float
 
 
-def simulators(peers: str) -> list[Simulator]:
-    """All simulators; `peers` is the interpreter that runs the others."""
+class Comparison(NamedTuple):
+    gflop: float  # of a round
+    turns: dict[str, list[Turn]]  # by the name of the simulator
+    peaks: list[float]  # of the machine, in GFLOP/s, one per turn
+
+    @property
+    def peak(self) -> float | None:
+        return max(self.peaks, default=None)
+
+    @property
+    def seconds(self) -> dict[str, list[float]]:
+        return {name: [turn.seconds for turn in turns] for name, turns in self.turns.items()}
+
+    @property
+    def median(self) -> dict[str, float]:
+        return {name: statistics.median(seconds) for name, seconds in self.seconds.items()}
+
+    def table(self) -> dict[str, object]:
+        """What is written to the file of results."""
+        return {"peak": self.peak, "gflop": self.gflop, "seconds": self.seconds}
+
+
+def simulators(peers: str, blazefl: str) -> list[Simulator]:
+    """All simulators; `peers` and `blazefl` are the interpreters that run the others."""
     ours = [sys.executable, "-m", "benchmarks.speed.ours"]
     floor = [sys.executable, "-m", "benchmarks.speed.floor"]
-    cores = str(len(os.sched_getaffinity(0)))
-    torchrun = [peers, "-m", "torch.distributed.run", "--nproc-per-node", cores, "-m"]
+    torchrun = [peers, "-m", "torch.distributed.run", "--nproc-per-node", str(cores()), "-m"]
     all_simulators = [
         Simulator("floor", floor),
         Simulator("floor (usual layout)", floor, {"LAYOUT": "contiguous_format"}),
         Simulator("fedadb", ours),
         Simulator("fedadb (1 worker)", ours, {"WORKERS": "1"}),
+        Simulator("fedadb (torch kernels)", ours, {"KERNELS": "torch"}),
         Simulator("fedadb (bfloat16)", ours, {"PRECISION": "bfloat16"}),
         Simulator("plain loop", [sys.executable, "-m", "benchmarks.speed.plain_loop"]),
         Simulator("pfl", [*torchrun, "benchmarks.speed.peer_pfl"]),
         Simulator("flower", [peers, "-m", "benchmarks.speed.peer_flower"]),
         Simulator("nvflare", [peers, "-m", "benchmarks.speed.peer_nvflare"]),
+        Simulator("blazefl", [blazefl, "-m", "benchmarks.speed.peer_blazefl"]),
     ]
     return [s for s in all_simulators if has_bfloat16() or "bfloat16" not in s.name]
 
 
-def take_turn(simulator: Simulator, workload: Mapping[str, object]) -> Turn:
+def gflop_of_round(work: Workload) -> float:
+    """The operations of the clients' steps and of the evaluation, in billions."""
+    f = work.module()
+    rows = work.sampled * work.epochs * work.rows
+    return (rows * step_flops(f, work.shape) + work.test * forward_flops(f, work.shape)) / 1e9
+
+
+def take_turn(simulator: Simulator, work: Workload) -> Turn:
     """Run the simulator once."""
     environment = {
-        "WORKLOAD": json.dumps(workload),
+        "WORKLOAD": json.dumps(asdict(work)),
         "PYTHONPATH": f"{ROOT}/src:{ROOT}",
         **simulator.environment,
     }
@@ -85,48 +127,74 @@ def take_turn(simulator: Simulator, workload: Mapping[str, object]) -> Turn:
     return Turn(sum(steady) / len(steady), result["accuracy"])
 
 
-def compare(
-    compared: list[Simulator], workload: Mapping[str, object], turns: int
-) -> dict[str, list[Turn]]:
-    """The turns of each simulator, by its name."""
+def measured_peak() -> list[float]:
+    """The machine's peak in GFLOP/s; none where the loop cannot be compiled."""
+    try:
+        peak = measure_peak(cores())
+    except KernelsUnavailable as error:
+        print(f"  the machine's peak is not measured: {error}", flush=True)
+        return []
+    print(f"  the machine's peak: {peak:.1f} GFLOP/s", flush=True)
+    return [peak]
+
+
+def compare(compared: list[Simulator], work: Workload, turns: int) -> Comparison:
     taken: dict[str, list[Turn]] = {simulator.name: [] for simulator in compared}
+    peaks: list[float] = []
     for number in range(1, turns + 1):
+        peaks += measured_peak()
         for simulator in compared:
-            turn = take_turn(simulator, workload)
+            turn = take_turn(simulator, work)
             taken[simulator.name].append(turn)
             print(
-                f"  turn {number} {simulator.name:20} {turn.seconds:7.3f} s per round, "
+                f"  turn {number} {simulator.name:22} {turn.seconds:7.3f} s per round, "
                 f"accuracy {turn.accuracy:.3f}",
                 flush=True,
             )
-    return taken
+    return Comparison(gflop_of_round(work), taken, peaks)
 
 
-def print_table(model: str, taken: Mapping[str, list[Turn]], median: Mapping[str, float]) -> None:
-    print(f"\n{model:20} s/round  spread             rounds/s  rel. speed  accuracy")
-    for name, turns in taken.items():
-        low, high = min(turns).seconds, max(turns).seconds
-        print(
-            f"{name:20} {median[name]:7.3f}  {low:7.3f} to {high:7.3f}  {1 / median[name]:8.2f}  "
-            f"{median['fedadb'] / median[name]:10.2f}  {turns[-1].accuracy:8.3f}"
+def print_table(model: str, comparison: Comparison) -> None:
+    gflop, peak, median = comparison.gflop, comparison.peak, comparison.median
+
+    def line(name: str, seconds: float, spread: str) -> str:
+        share = f"{gflop / seconds / peak:8.1%}" if peak else f"{'':8}"
+        return (
+            f"{name:22} {seconds:7.3f}  {spread:18}  {1 / seconds:8.2f}  "
+            f"{median['fedadb'] / seconds:10.2f}  {gflop / seconds:8.1f}  {share}"
         )
+
+    title = f"{model}, {gflop:.1f} GFLOP"
+    print(
+        f"\n{title:22} s/round  {'spread':18}  rounds/s  rel. speed   GFLOP/s   of peak  accuracy"
+    )
+    if peak:
+        print(line("peak", gflop / peak, ""))
+    for name, turns in comparison.turns.items():
+        spread = f"{min(turns).seconds:7.3f} to {max(turns).seconds:7.3f}"
+        print(f"{line(name, median[name], spread)}  {turns[-1].accuracy:8.3f}")
     print()
 
 
-def ratios(model: str, median: Mapping[str, float]) -> dict[str, float]:
-    """The speed of fedadb divided by that of others."""
+def ratios(model: str, comparison: Comparison) -> dict[str, float]:
+    """The speed of fedadb divided by that of others, and by the machine's peak."""
+    median = comparison.median
     fastest = min((median[name] for name in PEERS if name in median), default=None)
     seconds = {
         "the floor": median.get("floor"),
         "the floor in the usual layout": median.get("floor (usual layout)"),
         "the fastest peer": fastest,
         "one worker": median.get("fedadb (1 worker)"),
+        "torch's kernels": median.get("fedadb (torch kernels)"),
     }
     found = {f"{model} against {n}": s / median["fedadb"] for n, s in seconds.items() if s}
     if fastest and "fedadb (bfloat16)" in median:
         found[f"{model} in bfloat16 against the fastest peer"] = (
             fastest / median["fedadb (bfloat16)"]
         )
+    if comparison.peak:
+        speed = comparison.gflop / median["fedadb"]
+        found[f"{model} as a share of the peak"] = speed / comparison.peak
     return found
 
 
@@ -135,28 +203,35 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--blazefl", default="", metavar="PYTHON")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--leave-out", default="", metavar="NAME,...")
+    parser.add_argument("--results", type=Path, default=Path("speed.json"))
     parser.add_argument("--plot", type=Path, default=Path("speed.png"))
     given = parser.parse_args()
     left_out = {name.strip() for name in given.leave_out.split(",") if name.strip()}
-    everyone = simulators(given.peers)
+    if not shutil.which(given.blazefl) and "blazefl" not in left_out:
+        print("blazefl is left out: --blazefl names no interpreter")
+        left_out.add("blazefl")
+    everyone = simulators(given.peers, given.blazefl)
     names = {simulator.name for simulator in everyone} - {"fedadb"} | set(WORKLOADS)
     if unknown := left_out - names:
         print(f"--leave-out: {', '.join(unknown)} is none of {', '.join(sorted(names))}")
+    compared = [simulator for simulator in everyone if simulator.name not in left_out]
     found: dict[str, float] = {}
+    results: dict[str, dict[str, object]] = {}
     learnt = True
-    results: dict[str, dict[str, list[float]]] = {}
-    for model, workload in WORKLOADS.items():
+    for model, work in WORKLOADS.items():
         if model in left_out:
             continue
-        taken = compare([s for s in everyone if s.name not in left_out], workload, given.turns)
-        results[model] = {name: [t.seconds for t in turns] for name, turns in taken.items()}
-        median = {name: statistics.median(s) for name, s in results[model].items()}
-        print_table(model, taken, median)
-        found |= ratios(model, median)
-        learnt &= not any(turn.accuracy < LEARNT for turns in taken.values() for turn in turns)
+        comparison = compare(compared, work, given.turns)
+        print_table(model, comparison)
+        found |= ratios(model, comparison)
+        results[model] = comparison.table()
+        accuracies = [turn.accuracy for taken in comparison.turns.values() for turn in taken]
+        learnt &= not any(accuracy < LEARNT for accuracy in accuracies)
     if results:
+        given.results.write_text(json.dumps(results, indent=1) + "\n")
         plot(results, given.plot)
     print(json.dumps({name: round(value, 3) for name, value in found.items()}))
     if not learnt:

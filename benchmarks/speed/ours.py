@@ -39,6 +39,7 @@ def main() -> None:
             "engine": {
                 "workers": int(os.environ["WORKERS"]) if "WORKERS" in os.environ else "auto",
                 "precision": os.environ.get("PRECISION", "float32"),
+                "kernels": os.environ.get("KERNELS", "auto"),
             },
         }
         history = run(Experiment.read(table), Path(folder) / "run")

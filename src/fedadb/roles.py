@@ -12,7 +12,8 @@ class Role:
     it, and the paper prescribes its value.
     """
 
-    # What the setting changes. "records": only what is recorded beside the results.
-    affects: Literal["results", "records", "nothing"] = "results"
+    # What the setting changes. "records": only what is recorded beside the results. "rounding":
+    # only the last bits of the results.
+    affects: Literal["results", "records", "rounding", "nothing"] = "results"
     shared: bool = True  # whether the sites of a real federation must have the server's value
     fixed_by_paper: bool = True  # whether another value is a deviation from the paper

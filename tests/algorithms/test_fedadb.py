@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedadb.algorithms.fedadb import Anchors, DualBatch, FedADB, FedADBBroadcast, missing_rate
+from fedadb.algorithms.fedadb import (
+    Anchors,
+    BalancedBatch,
+    DualBatch,
+    FedADB,
+    FedADBBroadcast,
+    missing_rate,
+)
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.algorithm import Context, Round
 from fedadb.core.data import LocalPlan, Shard
@@ -24,6 +31,7 @@ from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector, Weights, gradient
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
+from fedadb.kernels.body import fast_body
 from fedadb.models.lenet import LeNet
 from fedadb.models.resnet import ResNet18
 from tests.conftest import toy_shard
@@ -343,7 +351,12 @@ def test_without_the_local_branch_its_head_only_decays(off: dict[str, object]) -
 
 def as_fedavg(f: Model, w: Vector, head: str) -> tuple[Model, Vector]:
     """The body with one of the two heads, and its weights."""
-    single = Model(Classifier(f.module.body, {"head": f.module.heads[head]}), f.domain, f.classes)
+    single = Model(
+        Classifier(f.module.body, {"head": f.module.heads[head]}),
+        f.domain,
+        f.classes,
+        fast_body=f.fast_body,
+    )
     parts = {name: w[name.replace("heads.head", f"heads.{head}")] for name in single.layout.names}
     return single, Vector.of(parts)
 
@@ -376,6 +389,26 @@ class LocalOnly(FedADB):
     ) -> Iterator[DualBatch]:
         for mixed, local in super().batches(f, data, ctx, rng):
             yield DualBatch(mixed._replace(weight=0 * mixed.weight), local)
+
+
+@pytest.mark.usefixtures("needs_kernels")
+@pytest.mark.parametrize("anchors", [1, 6, 23])
+def test_in_one_pass_the_local_branch_has_fedavg_s_gradient_to_the_bit(anchors: int) -> None:
+    """Our own kernels compute both branches at once."""
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12))
+    f = assemble(body, FedADB().heads, DOMAIN, CLASSES, Stream(0))
+    f = replace(f, fast_body=fast_body(body, DOMAIN.shape))
+    w = f.weights()
+    local = shard().batch(torch.arange(10), torch.Generator())
+    x = torch.randn(anchors, 1, 4, 4)
+    mixed = BalancedBatch(x, torch.zeros(anchors).long(), torch.zeros(anchors), x[:, 0, 0, 0] > 0)
+    sent = FedADB(generate=False).broadcast(Weights(w), f, Stream(0))
+    ctx = Context(sent, (), torch.ones(CLASSES), Round(1, 1, 1, 40), PLAN, torch.tensor(1))
+    ours = FedADB(beta=1.0).gradient(f, w, DualBatch(mixed, local), ctx)
+    single, start = as_fedavg(f, w, "L")
+    theirs = gradient(lambda v: F.cross_entropy(single(v, local.x).logits, local.y), start)
+    for name in single.layout.names:
+        assert torch.equal(ours[name.replace("heads.head", "heads.L")], theirs[name])
 
 
 def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit() -> None:

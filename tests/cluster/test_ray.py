@@ -30,11 +30,15 @@ from fedadb.engine.local import Learner
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data, build_model, sample_clients
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.settings import Engine
+from fedadb.kernels import library
 from fedadb.storage.tensorfile import read_tensors
 from tests.cluster.failing import Dies, DiesOnce, Fails
+from tests.conftest import GREY_IMAGES
 from tests.test_every_algorithm import CLIENTS, model, shards
 
 ray = pytest.importorskip("ray")
+from fedadb.cluster.actor import versions  # noqa: E402
 from fedadb.cluster.cohort import RayCohort  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -145,9 +149,22 @@ def test_what_goes_wrong_in_an_actor_is_reported() -> None:
 
 
 def test_a_machine_with_other_versions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedadb.cluster.cohort.versions", lambda: "fedadb 9 and torch 9")
+    monkeypatch.setattr("fedadb.cluster.cohort.versions", lambda f: "fedadb 9 and torch 9")
     with pytest.raises(BadInput, match="this one has fedadb 9 and torch 9: results would"):
         train(cohort_of(FedAvg()), [0])
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_actors_must_have_the_same_kernels(request: pytest.FixtureRequest) -> None:
+    e = Experiment(algorithm="fedavg", model="lenet")
+    torchs = build_model(e.model_copy(update={"engine": Engine(kernels="torch")}), GREY_IMAGES)
+    ours = build_model(e, GREY_IMAGES)
+    assert versions(ours).endswith(f" and the kernels fedadb {library.name()}")
+    assert versions(torchs).endswith(" and the kernels torch")
+    request.getfixturevalue("no_compiler")  # the model comes from a machine that has one
+    library.library.cache_clear()
+    assert versions(ours).endswith(" and no kernels (no C++ compiler is installed)")
+    assert versions(torchs).endswith(" and the kernels torch")
 
 
 def test_a_run_resumes_with_another_backend(tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
 
+from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Classifier, Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
-from fedadb.core.vector import gradient
+from fedadb.core.vector import Layout, Vector, gradient
 from tests.conftest import toy_model
 
 DOMAIN = Domain((1, 4, 4), torch.tensor(-1.0), torch.tensor(1.0))
@@ -126,3 +129,75 @@ def test_bfloat16_is_near_and_gives_float32() -> None:
     g = gradient(lambda v: low(v, x).logits.square().mean(), f.weights())
     assert g.flat.dtype == torch.float32
     assert g.flat.isfinite().all()
+
+
+@dataclass(frozen=True)
+class Negated:
+    """A fast body that notes its inputs, and negates the features."""
+
+    body: nn.Module
+    layout: Layout
+    seen: list[Tensor]
+
+    @property
+    def size(self) -> int:
+        return sum(self.layout.sizes)
+
+    def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        features: Tensor = functional_call(self.body, Vector(weights, self.layout).views(), (x,))
+        return -features
+
+
+def with_fast_body(f: Model) -> tuple[Model, list[Tensor]]:
+    body, seen = f.module.body, list[Tensor]()
+    layout = Layout.of(dict(body.named_parameters()))
+    return replace(f, fast_body=Negated(body, layout, seen)), seen
+
+
+def test_a_fast_body_computes_the_features() -> None:
+    f, seen = with_fast_body(toy_model())
+    w, x = f.weights(), torch.rand(5, 1, 4, 4)
+    output, plain = f(w, x), replace(f, fast_body=None)(w, x)
+    assert torch.equal(output.features, -plain.features)
+    head = w["heads.head.weight"], w["heads.head.bias"]
+    assert torch.equal(output.logits, nn.functional.linear(output.features, *head))
+    assert len(seen) == 1
+
+
+def test_a_fast_body_computes_several_batches_at_once() -> None:
+    body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8))
+    f, seen = with_fast_body(assemble(body, FedADB().heads, DOMAIN, 3, Stream(0)))
+    w, x, y = f.weights(), torch.rand(5, 1, 4, 4), torch.rand(3, 1, 4, 4)
+    for found, expected in zip(
+        f.branches(w, (x, "L"), (y, "A")), (f(w, x, "L"), f(w, y, "A")), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+    assert [len(batch) for batch in seen] == [8, 5, 3]
+    plain = replace(f, fast_body=None)
+    alone = plain(w, y, "A")
+    assert torch.equal(plain.branches(w, (x, "L"), (y, "A"))[1].logits, alone.logits)
+
+
+def test_torch_computes_what_a_fast_body_does_not() -> None:
+    """Other types, devices and shapes, bfloat16, vmap and forward-mode derivatives."""
+    f, seen = with_fast_body(toy_model())
+    w, x = f.weights(), torch.rand(5, 1, 4, 4)
+    f(Vector(w.flat.double(), w.layout), x.double())
+    replace(f, precision="bfloat16")(w, x)
+    f(w, x.reshape(5, 1, 2, 8))
+    f(Vector(w.flat.to("meta"), w.layout), x.to("meta"))
+    torch.vmap(lambda one: f(w, one[None]).logits)(x)
+    torch.func.grad(lambda v: f(v, x).logits.sum())(w)
+    with forward_ad.dual_level():
+        f(w, x)
+    assert not seen
+
+
+def test_torch_computes_heads_that_share_a_weight() -> None:
+    body = nn.Sequential(nn.Flatten(), nn.Linear(16, 8))
+    heads = {"a": nn.Linear(8, 3), "l": nn.Linear(8, 3)}
+    heads["l"].weight = heads["a"].weight
+    f, seen = with_fast_body(Model(Classifier(body, heads), DOMAIN, 3))
+    f(f.weights(), torch.rand(5, 1, 4, 4), "l")
+    assert not seen

@@ -13,7 +13,7 @@ from PIL import Image
 from fedadb import datasets
 from fedadb.core.errors import BadInput
 from fedadb.datasets import decode as module
-from fedadb.datasets.source import cache_directory
+from fedadb.storage.cache import cache_directory
 
 
 class RecordedProgress:

@@ -4,6 +4,7 @@ import signal
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid import HttpGrid
 
-from fedadb.core.errors import Fault
+from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import executor, keys
 from fedadb.deploy.executor import REFUSED, Job, SiteGrid
 from fedadb.deploy.server_app import status_file, train_with_sites
@@ -179,3 +180,15 @@ def test_a_run_can_return_to_an_earlier_round(tmp_path: Path) -> None:
     again = train_with_sites(grid, e, out, from_round=1)
     assert [record["round"] for record in again] == [2, 3, 4]
     require_equal_weights(tmp_path / "whole", out)
+
+
+@pytest.mark.usefixtures("clock", "needs_kernels")
+def test_a_server_resumes_on_other_kernels_if_it_is_told_to(tmp_path: Path) -> None:
+    e = experiment("fedavg", rounds=2, participation=1.0)
+    by_torch = e.model_copy(update={"engine": replace(e.engine, kernels="torch")})
+    grid, out = FakeGrid(e.toml(), nodes()), tmp_path / "run"
+    with closing(train_with_sites(grid, by_torch, out)) as rounds:
+        next(rounds)
+    with pytest.raises(BadInput, match=r"by the kernels 'torch', .* --set engine\.kernels=auto on"):
+        next(train_with_sites(grid, e, out))
+    assert len(list(train_with_sites(grid, e, out, any_kernels=True))) == 1

@@ -43,9 +43,7 @@ from tests.deploy.fake_grid import CLIENTS, FakeGrid, FakeNode, Handler, experim
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("clock")]
 
 T = TypeVar("T")
-FUZZ = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NESTED = "[" * 100_000 + "]" * 100_000
 SCALARS = (
     st.none()

@@ -221,12 +221,12 @@ def test_the_executor_gets_the_servers_experiment(
     monkeypatch.setattr(ProcessGroup, "start", lambda self, name, words, **_: started.append(words))
     status_file(out).write_text(f"{STOPPED}in an earlier run")
     e = experiment(wait=123.0)
-    assert server.submit(e, out, from_round=2) == 5
+    assert server.submit(e, out, from_round=2, any_kernels=True) == 5
     assert not status_file(out).exists()
     (command,) = started
     assert command[-2] == "fedadb.deploy.executor"
     job = Job.read(Path(command[-1]))
-    assert (job.run, job.out, job.from_round) == (5, str(out), 2)
+    assert (job.run, job.out, job.from_round, job.any_kernels) == (5, str(out), 2, True)
     assert Experiment.read(parse_toml(job.experiment, "")) == e
     assert job.application == application_hash(tmp_path / "application")
     submitted = (tmp_path / "application" / "pyproject.toml").read_text()

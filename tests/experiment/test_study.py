@@ -8,14 +8,22 @@ from pathlib import Path
 import pytest
 
 from fedadb.algorithms.feddecorr import FedDecorr
+from fedadb.cli import estimate
 from fedadb.cli.estimate import MeasuredCosts
 from fedadb.cli.reproduce import STUDIES, find_study
+from fedadb.cli.terminal import show_progress
+from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput
+from fedadb.core.model import Model
 from fedadb.core.optimizers import SGD
 from fedadb.core.schedules import Exponential, Step
+from fedadb.experiment import build
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
+from fedadb.experiment.settings import Engine
 from fedadb.experiment.study import read_study, scaled, select
+from fedadb.kernels import library
+from fedadb.progress import Progress
 
 SIZES = {  # combinations of what each study varies; an experiment of two grids counts once
     "table1": 2 * 10 * 11 * 3,
@@ -162,6 +170,32 @@ def test_an_estimate_has_the_right_order_of_magnitude() -> None:
     assert not costs.known(e)
     costs.measure(e)
     assert 0.005 < costs.round_seconds(e) < 20
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_costs_are_those_of_the_kernels_that_compute(request: pytest.FixtureRequest) -> None:
+    """A cost that was measured on torch is not that of a machine with a compiler."""
+    e = Experiment.read({"algorithm": "fedavg"})
+    own = estimate.cost_key(e)
+    torchs = estimate.cost_key(e.model_copy(update={"engine": Engine(kernels="torch")}))
+    assert f"kernels = fedadb {library.name()}, " in own
+    assert "kernels = torch, " in torchs
+    request.getfixturevalue("no_compiler")
+    assert estimate.cost_key(e) == torchs
+
+
+def test_the_compilation_before_a_measurement_shows_its_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[Progress] = []
+
+    def build_model(e: Experiment, spec: DataSpec, progress: Progress) -> Model:
+        shown.append(progress)
+        return build.build_model(e, spec)
+
+    monkeypatch.setattr(estimate, "build_model", build_model)
+    MeasuredCosts().measure(Experiment.read({"algorithm": "fedavg"}), show_progress)
+    assert shown == [show_progress]
 
 
 def test_costs_are_kept() -> None:

@@ -166,10 +166,12 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
 
     def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Context[FedADBBroadcast]) -> Tensor:
         x, y, weight, _ = batch.balanced
-        agb = weight @ F.cross_entropy(f(w, x, "A").logits, y, reduction="none")  # Eq. (6)
+        local = [(batch.local.x, "L")] if self.calibrate else []
+        *on_local, on_balanced = f.branches(w, *local, (x, "A"))
+        agb = weight @ F.cross_entropy(on_balanced.logits, y, reduction="none")  # Eq. (6)
         if not self.calibrate:
             return agb
-        lcb = F.cross_entropy(f(w, batch.local.x, "L").logits, batch.local.y)  # Eq. (7)
+        lcb = F.cross_entropy(on_local[0].logits, batch.local.y)  # Eq. (7)
         return agb + self.local_weight(ctx) * lcb  # Eq. (8)
 
     def local_weight(self, ctx: Context[FedADBBroadcast]) -> Tensor:
@@ -184,6 +186,8 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     ) -> dict[str, Tensor]:
         """τ, γ, β, and the anchors' confidence within this client's first balanced batch."""
         x, y, _, anchor = batch.balanced
+        if not f.batch_statistics:  # the other rows do not matter
+            x, y, anchor = x[anchor], y[anchor], anchor[anchor]
         confidence = f(ctx.sent.w, x, "A").logits.softmax(1).gather(1, y[:, None])[:, 0]
         return {
             "tau": ctx.sent.tau,

@@ -16,9 +16,10 @@ from fedadb.cli.deploy import deploy
 from fedadb.cli.export import export, predict
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
-from fedadb.cli.terminal import show_error, show_message
+from fedadb.cli.terminal import show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.core.errors import BadInput, Fault
+from fedadb.kernels.notice import LOG, KernelsWarning
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +42,10 @@ app.add_typer(deploy, name="deploy")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        show_message(f"fedadb {version('fedadb')}")
+        from fedadb.kernels.selection import kernels_here
+
+        words = [f"fedadb {version('fedadb')}", f"torch {version('torch')}"]
+        show_message(", ".join([*words, f"kernels: {kernels_here()}"]))
         raise typer.Exit
 
 
@@ -49,7 +53,12 @@ def _show_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the versions of fedadb and torch, and the kernels of this machine.",
+        ),
     ] = False,
 ) -> None:
     """Train one model across clients whose data differ, without forgetting."""
@@ -58,7 +67,8 @@ def options(
 def main() -> None:
     """Run the command. A failure that is not a bug ends in one sentence and an exit code."""
     try:
-        app()
+        with show_warnings(LOG, KernelsWarning):
+            app()
     except BadInput as error:
         show_error(str(error))
         sys.exit(2)

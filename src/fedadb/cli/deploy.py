@@ -15,6 +15,7 @@ from fedadb.cli.terminal import (
     TrackOption,
     console,
     experiment_table,
+    sets,
     show_error,
     show_message,
     show_progress,
@@ -161,7 +162,7 @@ def server(
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
     ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
-        run = running.submit(e, out, from_round)
+        run = running.submit(e, out, from_round, sets(settings, "engine.kernels"))
         forgotten = records[len(done) :]
         rounds = running.follow(run, out, e.rounds, len(done), show_message, forgotten)
         title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"

@@ -18,16 +18,18 @@ from fedadb import datasets
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.stream import Stream
-from fedadb.datasets.source import cache_directory
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import Learner
 from fedadb.engine.process import cores, one_thread
-from fedadb.experiment.build import build_model, partition, pick_device
+from fedadb.experiment.build import build_model, partition, pick_device, takes_own_kernels
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.environment import processor
 from fedadb.experiment.identity import own_code
 from fedadb.experiment.simulation import limit_workers
 from fedadb.experiment.toml_tables import flatten
+from fedadb.kernels.selection import TORCH, expected_kernels
+from fedadb.progress import Progress, no_progress
+from fedadb.storage.cache import cache_directory, make_directory
 from fedadb.storage.files import write_atomically
 
 ROWS = 64  # in a measured step; the time of a step is proportional to its rows
@@ -63,10 +65,10 @@ class MeasuredCosts:
         """Whether the cost of the experiment's steps was measured."""
         return cost_key(e) in self.costs
 
-    def measure(self, e: Experiment) -> None:
+    def measure(self, e: Experiment, progress: Progress = no_progress) -> None:
         """Measure the cost of the experiment's steps, and keep it. Its data must be present."""
-        self.costs[cost_key(e)] = measure_cost(e)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.costs[cost_key(e)] = measure_cost(e, progress)
+        make_directory(self.path.parent)
         costs = {key: cost._asdict() for key, cost in self.costs.items()}
         write_atomically(self.path, json.dumps(costs, indent=1).encode())
 
@@ -92,6 +94,7 @@ def read_costs(path: Path) -> dict[str, StepCost]:
 def cost_key(e: Experiment) -> str:
     """Everything that a cost depends on, as text."""
     table, size = e.table(), data_size(e.dataset)
+    device = pick_device(e.engine.device)
     settings = {
         "model": table["model"],
         "algorithm": table["algorithm"],
@@ -100,7 +103,8 @@ def cost_key(e: Experiment) -> str:
         "shape": size.shape,
         "classes": size.classes,
         "precision": e.engine.precision,
-        "device": pick_device(e.engine.device),
+        "kernels": expected_kernels() if takes_own_kernels(e.engine, device) else TORCH,
+        "device": device,
         "rows": ROWS,
         "processor": processor(),
         "torch": torch.__version__,
@@ -118,7 +122,7 @@ def data_size(dataset: str) -> DataSize:
     return DataSize(len(splits.classes), splits.spec.shape, *rows)
 
 
-def measure_cost(e: Experiment) -> StepCost:
+def measure_cost(e: Experiment, progress: Progress = no_progress) -> StepCost:
     """Time a broadcast, a training step and an evaluation step on the experiment's data."""
     device = pick_device(e.engine.device)
     splits = datasets.load(e.dataset)
@@ -128,7 +132,7 @@ def measure_cost(e: Experiment) -> StepCost:
     shard = Shard(train, torch.arange(len(rows)).to(device), len(splits.classes), splits.transform)
     algorithm: Any = e.algorithm
     with one_thread():
-        f = build_model(e, splits.spec)
+        f = build_model(e, splits.spec, progress)
         s = algorithm.init(f.weights())
         sent, broadcast = timed(lambda: algorithm.broadcast(s, f, Stream(0)))
         learner = Learner(algorithm, f, replace(e.local, epochs=1, batch_size=ROWS))

@@ -1,9 +1,7 @@
 """Trains experiments and shows their progress: one, or several that belong together."""
 
-import logging
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedadb.cli.terminal import console, show_error, show_message, show_progress
+from fedadb.cli.terminal import (
+    console,
+    show_error,
+    show_message,
+    show_progress,
+    show_warnings,
+)
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
@@ -30,8 +34,9 @@ def train(
     trackers: "Sequence[Observer]" = (),
     overall: "OverallProgress | None" = None,
     from_round: int | None = None,
+    any_kernels: bool = False,
 ) -> None:
-    """Run the experiment in its directory, or resume it there."""
+    """Run the experiment in its directory, or resume it there; the options are `start_run`'s."""
     from fedadb.cli.display import ProgressBar
     from fedadb.engine.process import cores
     from fedadb.experiment.run import start_run
@@ -46,7 +51,12 @@ def train(
         with (
             show_failed_observers(),
             start_run(
-                e, directory, show_progress, from_round=from_round, observers=observers
+                e,
+                directory,
+                show_progress,
+                from_round=from_round,
+                observers=observers,
+                any_kernels=any_kernels,
             ) as run,
         ):
             if len(run.done) == e.rounds:
@@ -66,15 +76,8 @@ def show_failed_observers() -> Iterator[None]:
     """Show a failed observer as the other messages, and not as Python shows warnings."""
     from fedadb.experiment.observation import FAILURES, ObserverWarning
 
-    handler = logging.Handler()
-    handler.emit = lambda record: show_error(record.getMessage())  # type: ignore[method-assign]
-    FAILURES.addHandler(handler)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ObserverWarning)
-            yield
-    finally:
-        FAILURES.removeHandler(handler)
+    with show_warnings(FAILURES, ObserverWarning):
+        yield
 
 
 @dataclass
@@ -106,7 +109,10 @@ class Outcome:
 
 
 def train_all(
-    experiments: "Sequence[Experiment]", out: Path, trackers: "Sequence[Observer]" = ()
+    experiments: "Sequence[Experiment]",
+    out: Path,
+    trackers: "Sequence[Observer]" = (),
+    any_kernels: bool = False,
 ) -> Outcome:
     """Run the experiments one after the other, each in its own directory in `out`.
 
@@ -125,7 +131,7 @@ def train_all(
             directory, before = out / run_name(e), overall.done
             try:
                 overall.skip(done_rounds(directory))
-                train(e, directory, bars, trackers, overall)
+                train(e, directory, bars, trackers, overall, any_kernels=any_kernels)
                 outcome.finished.append(directory)
             except (BadInput, Fault) as error:
                 outcome.add_failure(directory.name, str(error), isinstance(error, BadInput))

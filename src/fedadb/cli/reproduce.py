@@ -15,6 +15,7 @@ from fedadb.cli.terminal import (
     TrackOption,
     allow_imports_from,
     console,
+    sets,
     show_message,
     show_progress,
 )
@@ -102,7 +103,7 @@ def reproduce(
     title += f", {' and '.join(only)}" if only else ""
     # Several studies may share --out, so each has a report of its own there.
     report = directory / ("report" if out is None else f"report-{path.stem}")
-    outcome = train_all(experiments, directory, trackers)
+    outcome = train_all(experiments, directory, trackers, sets(settings, "engine.kernels"))
     if outcome.finished:
         show_results(outcome.finished)
         show_message(f"Page: {write_page(outcome.finished, title, report)}\nResults: {directory}")
@@ -190,7 +191,7 @@ def time_left(
     if not datasets.present(e.dataset):
         return "no data"
     if measure and not costs.known(e):
-        costs.measure(e)
+        costs.measure(e, show_progress)
     return costs.round_seconds(e) * (e.rounds - done) if costs.known(e) else "unknown"
 
 

@@ -1,6 +1,8 @@
 """What all commands share: output, progress bars, and the options that describe an experiment."""
 
+import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +74,11 @@ def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str,
     return table
 
 
+def sets(settings: list[str] | None, key: str) -> bool:
+    """Whether the command line sets the key itself, and not only a file or a default."""
+    return any(assignment.partition("=")[0].strip() == key for assignment in settings or [])
+
+
 def checked_table(file: Path | None, settings: list[str] | None) -> dict[str, Any]:
     """The experiment's table, checked before torch is imported, which takes a second or more."""
     from fedadb.experiment.precheck import precheck
@@ -103,6 +110,20 @@ def show_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int], 
     ) as bars:
         task = bars.add_task(what, total=total)
         yield lambda advance: bars.advance(task, advance)
+
+
+@contextmanager
+def show_warnings(logger: logging.Logger, category: type[Warning]) -> Iterator[None]:
+    """Show what the logger warns of as an error, and not also as Python shows warnings."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: show_error(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def show_message(message: str) -> None:

@@ -15,6 +15,7 @@ from fedadb.cli.terminal import (
     checked_table,
     console,
     experiment_table,
+    sets,
     show_error,
     show_message,
 )
@@ -47,7 +48,14 @@ def run(
     e = Experiment.read(table)
     directory = out or default_directory(e)
     with progress_bars(console) as bars:
-        train(e, directory, bars, trackers, from_round=from_round)
+        train(
+            e,
+            directory,
+            bars,
+            trackers,
+            from_round=from_round,
+            any_kernels=sets(settings, "engine.kernels"),
+        )
     show_results([directory])
     show_message(f"Results: {directory}")
 
@@ -86,7 +94,7 @@ def compare(
 
     experiments = study.compare(table, names, numbers)
     directory = out or Path("runs") / f"compare-{str(experiments[0].dataset).rpartition('/')[2]}"
-    outcome = train_all(experiments, directory, trackers)
+    outcome = train_all(experiments, directory, trackers, sets(settings, "engine.kernels"))
     if outcome.finished:
         show_results(outcome.finished, names)
         page = report_comparison(outcome.finished, names, directory)

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Examples, Shard
+from fedadb.core.model import Model
 from fedadb.core.packing import unpack
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.local import Learner
 from fedadb.engine.process import keep_freed_memory
 from fedadb.engine.scheduling import RemoteError, pack_result
+from fedadb.kernels.library import KernelsUnavailable
+from fedadb.kernels.selection import kernels_of
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -44,7 +47,7 @@ class ClientTrainer:
         self.memory_kind = memory_kind
 
     def versions(self) -> str:
-        return versions()
+        return versions(self.learner.f)
 
     def train(
         self, sent: Arrays, k: int, memory: Arrays | None, round: Round
@@ -67,9 +70,13 @@ class ClientTrainer:
             return kind, text
 
 
-def versions() -> str:
+def versions(f: Model) -> str:
     """What must be equal on all machines for bit-identical results."""
-    return f"fedadb {version('fedadb')} and torch {torch.__version__}"
+    packages = f"fedadb {version('fedadb')}, torch {torch.__version__}"
+    try:
+        return f"{packages} and the kernels {kernels_of(f)}"
+    except KernelsUnavailable as error:
+        return f"{packages} and no kernels ({error})"
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> Arrays:

@@ -115,7 +115,7 @@ class RayCohort:
             return []
         self._free.append(actor)
         if k is None:
-            _require_equal_versions(result)
+            _require_equal_versions(result, versions(self.learner.f))
             return []
         if isinstance(result, tuple):
             return [(k, RemoteError(*result))]
@@ -151,11 +151,12 @@ class RayCohort:
             ) from error
 
 
-def _require_equal_versions(theirs: str) -> None:
-    if theirs != versions():
+def _require_equal_versions(theirs: str, ours: str) -> None:
+    if theirs != ours:
         raise BadInput(
-            f"a machine of the Ray cluster has {theirs}, and this one has {versions()}: results "
-            "would differ; install the same versions there"
+            f"a machine of the Ray cluster has {theirs}, and this one has {ours}: results would "
+            "differ; install the same versions there or, if only the kernels differ, set "
+            "engine.kernels = 'torch'"
         )
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -71,6 +72,19 @@ class Classifier(nn.Module):
         return Output(features, self.heads[head](features))
 
 
+class FastBody(Protocol):
+    """A body as a function of its weights, in one vector, and of a batch of images."""
+
+    @property
+    def size(self) -> int:
+        """The number of its weights."""
+        ...
+
+    def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The features of the images, one row each."""
+        ...
+
+
 @dataclass(frozen=True)
 class Model:
     """A classifier as a function `f(w, x)` of its weights and inputs.
@@ -83,6 +97,12 @@ class Model:
     output = f(f.weights(), x)  # x is a batch of inputs
     output.features, output.logits
     ```
+
+    A `fast_body` computes the same features as the module's body, except for rounding. It is used
+    for float32 inputs of the domain's shape on a CPU; torch computes everything else: bfloat16,
+    other devices, `torch.vmap`, `torch.func`, forward-mode derivatives, and modules with shared
+    weights. A fast body has first derivatives only. For second ones, take
+    `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; analyses do so.
     """
 
     module: Classifier
@@ -90,6 +110,7 @@ class Model:
     classes: int
     # bfloat16: convolutions and products in bfloat16, weights and sums in float32.
     precision: Literal["float32", "bfloat16"] = "float32"
+    fast_body: FastBody | None = None
 
     def __post_init__(self) -> None:
         for name, part in self.module.named_modules():
@@ -129,7 +150,17 @@ class Model:
         everything = [*self.module.named_parameters(), *self.module.named_buffers()]
         return {name: t.detach() for name, t in everything if not t.requires_grad}
 
+    @cached_property
+    def _fast_layout(self) -> Layout:
+        """The weights of the body as one part, which is the first, and those of the heads."""
+        assert self.fast_body is not None
+        slots = self.layout.slots.items()
+        heads = {name: shape for name, (_, _, shape) in slots if name.startswith("heads.")}
+        return Layout(("body", *heads), ((self.fast_body.size,), *heads.values()))
+
     def __call__(self, w: Vector, x: Tensor, head: str | None = None) -> Output:
+        if self.fast_body and self._suits_fast_body(w, x):
+            return self._compute_fast(self.fast_body, w, [x], [head or self.head])[0]
         if x.ndim == 4 and not stacking():
             # Convolution and pooling are fastest in this layout.
             x = x.to(memory_format=torch.channels_last)
@@ -139,6 +170,51 @@ class Model:
         with torch.autocast(x.device.type, torch.bfloat16):
             low: Output = functional_call(self.module, w.views(), (x, head or self.head))
         return Output(low.features.float(), low.logits.float())
+
+    def branches(self, w: Vector, *inputs: tuple[Tensor, str]) -> list[Output]:
+        """The outputs of several batches, each with the head of that name.
+
+        The fast body computes all batches in one pass.
+        """
+        batches, heads = [x for x, _ in inputs], [head for _, head in inputs]
+        if self.fast_body and all(self._suits_fast_body(w, x) for x in batches):
+            return self._compute_fast(self.fast_body, w, batches, heads)
+        return [self(w, x, head) for x, head in inputs]
+
+    def _suits_fast_body(self, w: Vector, x: Tensor) -> bool:
+        return (
+            self.precision == "float32"
+            and x.dtype == w.flat.dtype == torch.float32
+            and x.device.type == w.flat.device.type == "cpu"
+            and x.shape[1:] == self.domain.shape
+            and not stacking()
+            and forward_ad._current_level < 0
+            and not self._shares_weights
+        )
+
+    @cached_property
+    def _shares_weights(self) -> bool:
+        """Whether a parameter has several names, of which the layout has one."""
+        named = self.module.named_parameters
+        return len(list(named())) < len(list(named(remove_duplicate=False)))
+
+    def _compute_fast(
+        self, fast_body: FastBody, w: Vector, batches: list[Tensor], heads: list[str]
+    ) -> list[Output]:
+        views = Vector(w.flat, self._fast_layout).views()
+        x = torch.cat(batches) if len(batches) > 1 else batches[0]
+        features = fast_body(views.pop("body"), x)
+        parts = torch.split(features, [len(batch) for batch in batches])
+        return [
+            Output(part, functional_call(self.module.heads[head], _within(head, views), (part,)))
+            for part, head in zip(parts, heads, strict=True)
+        ]
+
+
+def _within(head: str, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of one head, by their names in it."""
+    prefix = f"heads.{head}."
+    return {k.removeprefix(prefix): v for k, v in views.items() if k.startswith(prefix)}
 
 
 def assemble(

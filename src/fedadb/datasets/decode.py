@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedadb.datasets.images import ImageFormat, complete_format, read_pixels
-from fedadb.datasets.source import cache_directory
 from fedadb.progress import Progress
+from fedadb.storage.cache import cache_directory, make_directory
 
 VERSION = 1  # of the decoding; a new version invalidates the cache
 BLOCK = 64  # files that one thread decodes at a time
@@ -43,7 +43,7 @@ def decode(
         return _map(path)
     format = complete_format(format, files, progress)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        make_directory(cache)
         # A unique name: another process may be decoding the same folder.
         file = tempfile.NamedTemporaryFile(dir=cache, prefix=f".{prefix}-", delete=False)  # noqa: SIM115
     except OSError:

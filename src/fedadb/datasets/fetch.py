@@ -23,6 +23,7 @@ from fedadb.datasets.archive import find_marker, unpack_archive
 from fedadb.datasets.source import Download, Source, data_directory
 from fedadb.datasets.verify import Origin, digest_folder, origin_file, require_image_count
 from fedadb.progress import Progress
+from fedadb.storage.cache import make_directory
 from fedadb.storage.files import locked, write_atomically
 
 BLOCK = 1 << 20  # bytes
@@ -38,7 +39,7 @@ def fetch_dataset(source: Source, progress: Progress) -> Path:
     """
     work = data_directory() / f".fetching-{source.location.name}"
     try:
-        source.location.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(source.location.parent)
         work.mkdir(exist_ok=True)
         with locked(work):
             _require_space(source, work)

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
 from fedadb.progress import Progress
+from fedadb.storage.cache import cache_directory
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,3 @@ class Source:
 def data_directory() -> Path:
     """FEDADB_DATA, or the user's cache directory."""
     return Path(os.environ.get("FEDADB_DATA") or cache_directory()).expanduser()
-
-
-def cache_directory() -> Path:
-    """The directory for files that can be recreated."""
-    return Path(pooch.os_cache("fedadb"))

@@ -70,6 +70,7 @@ class Job(NamedTuple):
     experiment: str  # TOML
     out: str  # the run's directory
     from_round: int | None = None  # the round to return to
+    any_kernels: bool = False  # whether to resume on other kernels
 
     def write(self, path: Path) -> None:
         """Write the job to a file that only its owner can read."""
@@ -133,7 +134,9 @@ def execute(job: Job) -> None:
         try:
             grid.begin(job)
             experiment = Experiment.read(parse_toml(job.experiment, "the experiment"))
-            for record in train_with_sites(grid, experiment, out, on_status, job.from_round):
+            for record in train_with_sites(
+                grid, experiment, out, on_status, job.from_round, job.any_kernels
+            ):
                 print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
             result, reason = SubStatus.COMPLETED, ""
         finally:

@@ -97,10 +97,16 @@ class RunningServer:
                 known[name] = key
                 write_atomically(self.directory / REGISTERED, json.dumps(known).encode())
 
-    def submit(self, experiment: Experiment, out: Path, from_round: int | None = None) -> int:
+    def submit(
+        self,
+        experiment: Experiment,
+        out: Path,
+        from_round: int | None = None,
+        any_kernels: bool = False,
+    ) -> int:
         """Submit a run that trains in the directory `out`, and start an executor for it.
 
-        Returns Flower's number of the run. With `from_round`, the run returns to that round first.
+        Returns Flower's number of the run. The last two arguments are those of `start_run`.
         """
         self.processes.stop_process(EXECUTOR)
         status_file(out).unlink(missing_ok=True)
@@ -117,6 +123,7 @@ class RunningServer:
             experiment=experiment.toml(),
             out=str(out.resolve()),
             from_round=from_round,
+            any_kernels=any_kernels,
         )
         file = self.directory / f"{EXECUTOR}.json"
         job.write(file)
@@ -206,7 +213,7 @@ def _read_status(out: Path) -> str:
 def upload_limit(experiment: Experiment, progress: Progress = no_progress) -> int:
     """The bytes that a site may upload in reply to a message: twice a reply's size, and 1 MB."""
     spec, _ = federation_data(experiment, progress)
-    f, algorithm = build_model(experiment, spec), experiment.algorithm
+    f, algorithm = build_model(experiment, spec, progress), experiment.algorithm
     sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(experiment.seed))
     first = Round(1, experiment.rounds, experiment.federation.clients, examples=0)
     reply = make_learner(experiment, f).example_reply(sent, first)

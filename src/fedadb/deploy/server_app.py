@@ -80,8 +80,11 @@ def train_with_sites(
     out: Path,
     on_status: Callable[[str], None] = lambda status: None,
     from_round: int | None = None,
+    any_kernels: bool = False,
 ) -> Generator[Record]:
     """Train with the sites of the grid, or resume; yields the record of each new round."""
     backend = partial(site_backend, grid=grid, out=out, on_status=on_status)
-    with start_run(experiment, out, make_backend=backend, from_round=from_round) as active:
+    with start_run(
+        experiment, out, make_backend=backend, from_round=from_round, any_kernels=any_kernels
+    ) as active:
         yield from active.rounds

@@ -57,7 +57,7 @@ def site_backend(
             "out, or let the sites test with deployment.evaluate = 'sites'"
         )
     spec, test = federation_data(experiment, progress)
-    f = build_model(experiment, spec)
+    f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)
     sites.gather(on_status)
     yield SiteBackend(experiment, f, sites, test, on_status)

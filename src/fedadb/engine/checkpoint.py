@@ -20,6 +20,8 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.vector import Vector
 from fedadb.engine.federate import Snapshot
+from fedadb.kernels.notice import warn
+from fedadb.kernels.selection import TORCH
 from fedadb.storage.run_directory import (
     CHECKPOINT,
     EARLIER_CHECKPOINTS,
@@ -35,27 +37,53 @@ VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 
 
 def save_checkpoint(
-    path: Path, snapshot: Snapshot[S], versions: Mapping[int, int], data: str
+    path: Path,
+    snapshot: Snapshot[S],
+    versions: Mapping[int, int],
+    data: str,
+    kernels: str = TORCH,
 ) -> None:
-    """Write the federation's state, the version of each client's memory, and the data's digest."""
+    """Write the federation's state, and what a run must have in common with it to resume.
+
+    Args:
+        path: The file.
+        snapshot: The federation after a round.
+        versions: The version of each client's memory.
+        data: The digest of the data.
+        kernels: The name of the kernels that computed the round.
+    """
     metadata = {
         "round": json.dumps(snapshot.round),
         "memories": json.dumps(sorted(versions.items())),
         "data": data,
+        "kernels": kernels,
     }
     write_tensors(path, pack(_state(snapshot)), metadata)
 
 
 def load_checkpoint(
-    path: Path, before: Snapshot[S], w: Vector, data: str
+    path: Path,
+    before: Snapshot[S],
+    w: Vector,
+    data: str,
+    kernels: str | None = None,
+    any_kernels: bool = False,
 ) -> tuple[Snapshot[S], dict[int, int]]:
     """Read a checkpoint of the federation that is `before` its first round, and of these data.
 
-    The model has weights like w.
+    The model has weights like w. If `kernels` are given, they must have computed the checkpoint;
+    with `any_kernels`, one sentence says that others have.
     """
-    tensors, round, versions, stored_data = _read(path)
+    tensors, round, versions, stored_data, stored_kernels = _read(path)
     if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
+    if kernels not in (None, stored_kernels):
+        if not any_kernels:
+            raise BadInput(_refuse_kernels(path, stored_kernels, str(kernels)))
+        warn(
+            f"{path} was computed by the kernels {stored_kernels!r}, and the run resumes on "
+            f"{kernels!r}: from round {round.t + 1} on, its bits differ"
+        )
     if not any(name.startswith("server/") for name in tensors):  # of an earlier version
         tensors = {f"server/{name}": tensor for name, tensor in tensors.items()}
     on_device = {name: tensor.to(w.flat.device) for name, tensor in tensors.items()}
@@ -64,6 +92,16 @@ def load_checkpoint(
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
     return Snapshot(round, *state), versions
+
+
+def _refuse_kernels(path: Path, stored: str, kernels: str) -> str:
+    """Why the run does not resume on these kernels, and what lets it."""
+    auto = f", --set engine.kernels=auto on {kernels!r} (in Python: any_kernels=True)"
+    return (
+        f"{path} was computed by the kernels {stored!r}, and the run would resume on {kernels!r}, "
+        "whose bits differ; --set engine.kernels=torch resumes on 'torch'"
+        f"{auto if kernels != TORCH else ''}"
+    )
 
 
 class _State(NamedTuple, Generic[S, OptimizerState, FilterStates]):
@@ -105,17 +143,22 @@ def earlier_memories(directory: Path) -> dict[int, dict[int, int]]:
     return {t: _read(path, remedy).versions for t, path in earlier_checkpoints(directory).items()}
 
 
-def return_to_round(directory: Path, t: int) -> None:
-    """Make the checkpoint of round t the newest one."""
-    newest = directory / CHECKPOINT
-    known = [*earlier_checkpoints(directory)]
+def find_checkpoint(directory: Path, t: int) -> Path:
+    """The checkpoint of round t."""
+    known, newest = earlier_checkpoints(directory), directory / CHECKPOINT
     if newest.exists():
-        known.append(_read(newest).round.t)
+        known |= {_read(newest).round.t: newest}
     if t not in known:
         rounds = ", ".join(map(str, known)) or "none"
         raise BadInput(f"--from-round {t}: {directory} has checkpoints of the rounds {rounds}")
-    if t != known[-1]:
-        earlier_checkpoint(directory, t).replace(newest)
+    return known[t]
+
+
+def return_to_round(directory: Path, t: int) -> None:
+    """Make the checkpoint of round t the newest one, and remove those of later rounds."""
+    found, newest = find_checkpoint(directory, t), directory / CHECKPOINT
+    if found != newest:
+        found.replace(newest)
     remove_old_checkpoints(directory, t)
 
 
@@ -124,6 +167,7 @@ class _Stored(NamedTuple):
     round: Round
     versions: dict[int, int]
     data: str
+    kernels: str
 
 
 def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
@@ -131,6 +175,7 @@ def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
     try:
         round = ROUND.validate_json(metadata["round"])
         versions = dict(VERSIONS.validate_json(metadata["memories"]))
-        return _Stored(tensors, round, versions, metadata["data"])
+        kernels = metadata.get("kernels", TORCH)  # an earlier version had no others
+        return _Stored(tensors, round, versions, metadata["data"], kernels)
     except (KeyError, ValidationError) as error:
         raise Fault(f"{path} is not a checkpoint; {remedy}") from error

@@ -19,7 +19,8 @@ from fedadb.engine.evaluate import TestSet, TestSetWithValidation, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.held_out import hold_out, remove_rows
-from fedadb.experiment.settings import Federation
+from fedadb.experiment.settings import Engine, Federation
+from fedadb.kernels.selection import select_body
 from fedadb.partition import Labels, Rows
 from fedadb.partition.protocol import class_counts
 from fedadb.progress import Progress, no_progress
@@ -98,8 +99,11 @@ def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData
     )
 
 
-def build_model(e: Experiment, spec: DataSpec) -> Model:
-    """The experiment's model with its initial weights, which follow from the seed alone."""
+def build_model(e: Experiment, spec: DataSpec, progress: Progress = no_progress) -> Model:
+    """The experiment's model with its initial weights, which follow from the seed alone.
+
+    `progress` reports the compilation of the kernels, if they are used for the first time.
+    """
     device = pick_device(e.engine.device)
     if e.engine.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
         raise BadInput(
@@ -110,9 +114,21 @@ def build_model(e: Experiment, spec: DataSpec) -> Model:
     with rng.at("body").seeded():
         body = e.model.body(domain.shape)
     f = assemble(body, e.algorithm.heads, domain, len(spec.classes), rng)
-    f = replace(f, precision=e.engine.precision)
     f.module.to(device)
-    return f
+    f = replace(f, precision=e.engine.precision)
+    if not takes_own_kernels(e.engine, device):
+        return f
+    return replace(f, fast_body=select_body(body, domain.shape, progress))
+
+
+def takes_own_kernels(engine: Engine, device: torch.device) -> bool:
+    """Whether a run may use our own kernels: they compute on a CPU, in float32, without vmap."""
+    return (
+        engine.kernels == "auto"
+        and device.type == "cpu"
+        and engine.precision == "float32"
+        and engine.cohort != "stacked"
+    )
 
 
 def make_learner(e: Experiment, f: Model) -> Learner[Any, Any, Any, Any]:

@@ -14,15 +14,16 @@ from fedadb.core.errors import Fault
 from fedadb.experiment.build import pick_device
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import own_code
+from fedadb.kernels.selection import TORCH
 from fedadb.storage.files import read_json, write_atomically
 
 ENVIRONMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 PACKAGES = ("fedadb", "torch", "numpy", "scikit-learn", "safetensors")
 
 
-def note_environment(path: Path, t: int, experiment: Experiment) -> None:
+def note_environment(path: Path, t: int, experiment: Experiment, kernels: str) -> None:
     """Write the environment in which the run starts; if it resumes in another one, append that."""
-    current = environment(experiment)
+    current = environment(experiment, kernels)
     if not path.exists():
         write_atomically(path, json.dumps(current, indent=2).encode())
         return
@@ -30,13 +31,14 @@ def note_environment(path: Path, t: int, experiment: Experiment) -> None:
     later = recorded.setdefault("later", [])
     if not isinstance(later, list) or not all(isinstance(one, dict) for one in later):
         raise Fault(f"{path} is damaged: `later` is not a list of tables; delete it")
-    last = later[-1] if later else recorded
+    # An earlier version had torch's kernels only, and did not record them.
+    last = {"kernels": TORCH} | (later[-1] if later else recorded)
     if any(last.get(key) != value for key, value in current.items()):
         later.append({"after_round": t, **current})
         write_atomically(path, json.dumps(recorded, indent=2).encode())
 
 
-def environment(experiment: Experiment) -> dict[str, Any]:
+def environment(experiment: Experiment, kernels: str) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
         "commit": _commit(),
@@ -46,6 +48,7 @@ def environment(experiment: Experiment) -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
         "device": str(pick_device(experiment.engine.device)),
+        "kernels": kernels,
         "own_code": own_code(experiment),
     }
 

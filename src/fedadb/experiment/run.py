@@ -19,6 +19,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import HasWeights
 from fedadb.engine.checkpoint import (
     earlier_memories,
+    find_checkpoint,
     keep_earlier_checkpoint,
     load_checkpoint,
     remove_old_checkpoints,
@@ -38,6 +39,7 @@ from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
 from fedadb.experiment.simulation import simulation
+from fedadb.kernels.selection import kernels_of
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
 from fedadb.storage.records import (
@@ -109,6 +111,7 @@ def run(
     experiment: Experiment,
     out: str | Path | None = None,
     observers: Sequence[ObserverOrFunction] = (),
+    any_kernels: bool = False,
 ) -> History:
     """Run the experiment, or resume it if an earlier call was interrupted.
 
@@ -117,13 +120,15 @@ def run(
         out: The run's directory; by default `runs/NAME`, where the name follows from the
             experiment.
         observers: Observers of the run, or functions that are called with each new record.
+        any_kernels: Whether to resume even if other kernels computed the earlier rounds, for
+            example after an update of the compiler; the bits of the later rounds differ then.
 
     ```python
     history = fedadb.run(fedadb.Experiment(dataset="digits", rounds=3), observers=[print])
     print(max(history.accuracy))
     ```
     """
-    records = list(rounds(experiment, out, observers))
+    records = list(rounds(experiment, out, observers, any_kernels))
     return History(records, Path(out) if out else default_directory(experiment))
 
 
@@ -131,6 +136,7 @@ def rounds(
     experiment: Experiment,
     out: str | Path | None = None,
     observers: Sequence[ObserverOrFunction] = (),
+    any_kernels: bool = False,
 ) -> Generator[Record]:
     """Run the experiment as `run` does, and yield each round's record as soon as it is made.
 
@@ -151,7 +157,7 @@ def rounds(
             "Experiment.read makes one of a table"
         )
     directory = Path(out) if out else default_directory(experiment)
-    with start_run(experiment, directory, observers=observers) as active:
+    with start_run(experiment, directory, observers=observers, any_kernels=any_kernels) as active:
         yield from active.done
         yield from active.rounds
 
@@ -163,6 +169,7 @@ def simulate(
     *,
     out: str | Path | None = None,
     observers: Sequence[ObserverOrFunction] = (),
+    any_kernels: bool = False,
     **settings: Any,
 ) -> History:
     """Simulate a federation, and return its history; nothing is left on the disk.
@@ -173,6 +180,7 @@ def simulate(
         data: A dataset's name, or data of your own.
         out: A directory to keep, as that of `run`.
         observers: As in `run`.
+        any_kernels: As in `run`, for a directory that is kept.
         settings: Other settings of the experiment.
 
     ```python
@@ -182,7 +190,7 @@ def simulate(
     """
     experiment = Experiment(algorithm=algorithm, model=model, dataset=data, **settings)
     if out:
-        return run(experiment, out, observers)
+        return run(experiment, out, observers, any_kernels)
     with TemporaryDirectory(prefix="fedadb-") as directory:
         history = run(experiment, Path(directory) / "run", observers)
         return History(history.rounds, kept_weights=history.weights())
@@ -196,11 +204,14 @@ def start_run(
     make_backend: MakeBackend = simulation,
     from_round: int | None = None,
     observers: Sequence[ObserverOrFunction] = (),
+    any_kernels: bool = False,
 ) -> Iterator[ActiveRun]:
     """Lock a directory that is new or holds this experiment, and prepare to train.
 
     Nothing is written before everything that can be wrong with the experiment has been checked.
     With `from_round`, the run forgets the rounds after that one; it can return to the last three.
+    With `any_kernels`, or with `engine.kernels = "torch"`, it resumes even if other kernels
+    computed the earlier rounds.
     """
     watching = [RunLog(), *as_observers(observers)]
     require_same_run(out, experiment)
@@ -215,14 +226,18 @@ def start_run(
         out.mkdir(parents=True, exist_ok=True)
         with locked(out):
             require_same_run(out, experiment)  # another process may have used it in the meantime
+            checkpoint = out / CHECKPOINT
             if from_round is not None:
+                checkpoint = find_checkpoint(out, from_round)
+            start, memories = _resume(experiment, backend, checkpoint, any_kernels)
+            if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
-            start, memories = _resume(experiment, backend, out)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
             classes, counts, domains, _ = backend.data
             partition = {"classes": classes, "counts": counts, "domains": domains}
             write_atomically(out / PARTITION, json.dumps(partition).encode())
-            note_environment(out / ENVIRONMENT, start.round.t, experiment)
+            kernels = kernels_of(backend.f)
+            note_environment(out / ENVIRONMENT, start.round.t, experiment, kernels)
             done = truncate_records(out / ROUNDS, start.round.t)
             with (
                 closing(_train(experiment, backend, out, start, memories)) as trained,
@@ -244,23 +259,25 @@ def _finished_records(experiment: Experiment, out: Path) -> list[Record]:
 
 
 def _resume(
-    experiment: Experiment, backend: Backend, out: Path
+    experiment: Experiment, backend: Backend, checkpoint: Path, any_kernels: bool
 ) -> tuple[Snapshot[HasWeights], Memories[Any]]:
-    """The state of the last checkpoint, or the initial one; and the clients' memories."""
+    """The state of the checkpoint, or the initial one without it; and the clients' memories."""
     learner, w = make_learner(experiment, backend.f), backend.f.weights()
     clients, examples = experiment.federation.clients, backend.data.examples
     before = Round(0, experiment.rounds, clients, examples)
     start = initial(learner, before, experiment.server.optimizer)
     versions: dict[int, int] = {}
-    if (out / CHECKPOINT).exists():
-        start, versions = load_checkpoint(out / CHECKPOINT, start, w, backend.data.digest)
+    if checkpoint.exists():
+        digest, kernels = backend.data.digest, kernels_of(backend.f)
+        decided = any_kernels or experiment.engine.kernels != "auto"
+        start, versions = load_checkpoint(checkpoint, start, w, digest, kernels, decided)
         fits = start.round._replace(t=0, lr_factor=1.0) == before
         if not fits or not 0 < start.round.t <= before.total:
             raise Fault(
-                f"{out / CHECKPOINT} holds {start.round}, which does not fit this experiment; "
+                f"{checkpoint} holds {start.round}, which does not fit this experiment; "
                 "delete it to start over"
             )
-    return start, Memories(out / MEMORIES, learner.first_memory(w), w, versions)
+    return start, Memories(checkpoint.with_name(MEMORIES), learner.first_memory(w), w, versions)
 
 
 def _train(
@@ -305,7 +322,8 @@ def _train(
             # trained again, with the same result.
             record = append_record(out / ROUNDS, record)
             keep_earlier_checkpoint(out, now.round.t - 1)
-            save_checkpoint(out / CHECKPOINT, now, versions, backend.data.digest)
+            digest, kernels = backend.data.digest, kernels_of(f)
+            save_checkpoint(out / CHECKPOINT, now, versions, digest, kernels)
             remove_old_checkpoints(out, now.round.t)
             checkpointed[now.round.t] = versions
             checkpointed.pop(now.round.t - EARLIER_CHECKPOINTS - 1, None)

@@ -26,6 +26,9 @@ else:
 SERVER = Role(shared=False)  # used by the server alone
 PAPER_VARIES = Role(shared=False, fixed_by_paper=False)  # one of the settings that the paper varies
 RECORDS = Role(affects="records", shared=False, fixed_by_paper=False)
+# A run keeps its name and directory under another value, but its bits differ: it resumes only if
+# that is asked for.
+ROUNDING = Role(affects="rounding", shared=False, fixed_by_paper=False)
 # How a run is carried out. It is not part of a run's identity, so that a resumed run may have other
 # values; in a real federation, some of these settings decide which replies are used.
 NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
@@ -101,6 +104,8 @@ class Engine:
     address: Annotated[str | None, NO_EFFECT] = None
     overlap: Annotated[bool, NO_EFFECT] = True  # evaluate a round while the next one trains
     precision: Literal["float32", "bfloat16"] = "float32"
+    # auto: our own kernels for small convolutions, on a CPU and in float32; elsewhere torch's
+    kernels: Annotated[Literal["auto", "torch"], ROUNDING] = "auto"
 
 
 @dataclass(frozen=True)

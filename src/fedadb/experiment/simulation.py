@@ -38,7 +38,7 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
         )
     workers = worker_count(experiment, device.type)
     data = build_data(experiment, progress)
-    made = Simulation(experiment, data, build_model(experiment, data.spec), workers)
+    made = Simulation(experiment, data, build_model(experiment, data.spec, progress), workers)
     if experiment.engine.backend == "processes":
         yield made
         return

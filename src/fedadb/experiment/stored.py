@@ -66,10 +66,13 @@ class StoredRun:
 
 
 def read_run(directory: Path, progress: Progress = no_progress) -> StoredRun:
-    """The run of a directory. It is computed on the CPU in float32, however it was trained."""
+    """The run of a directory. torch computes it on the CPU in float32, however it was trained.
+
+    So its model has second derivatives, and its results do not depend on the machine's kernels.
+    """
     if not (directory / EXPERIMENT).exists():
         raise BadInput(f"{directory} is not a run: it has no {EXPERIMENT}")
-    engine = {"device": "cpu", "precision": "float32"}
+    engine = {"device": "cpu", "precision": "float32", "kernels": "torch"}
     e = Experiment.read(merge(load_toml(directory / EXPERIMENT), {"engine": engine}))
     sites = directory / SITES
     if sites.exists():

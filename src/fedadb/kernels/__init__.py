@@ -1,0 +1,1 @@
+"""Kernels of our own for small convolutions, compiled where they run."""
