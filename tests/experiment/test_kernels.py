@@ -99,6 +99,18 @@ def test_our_own_kernels_give_the_same_bits_however_the_work_is_spread(
     assert "later" not in environment(tmp_path / "resumed")
 
 
+def test_many_channels_give_the_same_bits_however_the_work_is_spread(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(256, size=(20, 28, 28), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x=x, y=np.arange(20) % 2)
+    data = f"npz:{tmp_path / 'few.npz'}"
+    settings = {"rounds": 1, "model": "resnet18", "algorithm": "fedavg"}
+    for name, workers in (("one", 1), ("two", 2)):
+        e = experiment(data, workers=workers).table() | settings
+        fedadb.run(Experiment.read(e), tmp_path / name)
+        assert library.name() in environment(tmp_path / name)["kernels"]
+    assert model(tmp_path / "one") == model(tmp_path / "two")
+
+
 def test_a_run_does_not_resume_on_other_kernels_by_itself(data: str, tmp_path: Path) -> None:
     out, ours = tmp_path / "run", f"fedadb {library.name()}"
     one_round(experiment(data, "torch"), out)

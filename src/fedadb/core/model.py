@@ -103,6 +103,7 @@ class Model:
     other devices, `torch.vmap`, `torch.func`, forward-mode derivatives, and modules with shared
     weights. A fast body has first derivatives only. For second ones, take
     `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; analyses do so.
+    The same rules hold for convolutions of many channels, which a run replaces in the body itself.
     """
 
     module: Classifier

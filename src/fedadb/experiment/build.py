@@ -13,14 +13,14 @@ from torch import Tensor
 from fedadb import datasets
 from fedadb.core.data import DataSpec, Examples, Shard, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.model import Model, assemble
+from fedadb.core.model import Classifier, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.engine.evaluate import TestSet, TestSetWithValidation, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.held_out import hold_out, remove_rows
 from fedadb.experiment.settings import Engine, Federation
-from fedadb.kernels.selection import select_body
+from fedadb.kernels.selection import select_body, select_convolutions
 from fedadb.partition import Labels, Rows
 from fedadb.partition.protocol import class_counts
 from fedadb.progress import Progress, no_progress
@@ -125,7 +125,10 @@ def build_model(e: Experiment, spec: DataSpec, progress: Progress = no_progress)
     f = replace(f, precision=e.engine.precision)
     if not takes_own_kernels(e.engine, device):
         return f
-    return replace(f, fast_body=select_body(body, domain.shape, progress))
+    if fast := select_body(body, domain.shape, progress):
+        return replace(f, fast_body=fast)
+    heads = dict(f.module.heads.items())
+    return replace(f, module=Classifier(select_convolutions(body, domain.shape, progress), heads))
 
 
 def takes_own_kernels(engine: Engine, device: torch.device) -> bool:

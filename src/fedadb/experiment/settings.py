@@ -104,7 +104,7 @@ class Engine:
     address: Annotated[str | None, NO_EFFECT] = None
     overlap: Annotated[bool, NO_EFFECT] = True  # evaluate a round while the next one trains
     precision: Literal["float32", "bfloat16"] = "float32"
-    # auto: our own kernels for small convolutions, on a CPU and in float32; elsewhere torch's
+    # auto: our own kernels for convolutions that suit, on a CPU and in float32; elsewhere torch's
     kernels: Annotated[Literal["auto", "torch"], ROUNDING] = "auto"
 
 

@@ -52,7 +52,7 @@ def fast_body(
     max-pooling or without; then a Flatten, and linear layers, each with ReLU or without.
     """
     parameters = list(body.parameters())
-    plain = all(map(_is_plain, body.modules()))
+    plain = all(map(is_plain, body.modules()))
     trained = all(p.requires_grad and p.dtype == torch.float32 for p in parameters)
     if len(shape) != 3 or not plain or not trained:
         return None
@@ -76,7 +76,7 @@ def _leaves(module: nn.Module) -> list[nn.Module]:
     return [leaf for part in module for leaf in _leaves(part)]
 
 
-def _is_plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Whether a call of the module is its class's forward, and nothing else."""
     hooks = (
         module._forward_hooks,

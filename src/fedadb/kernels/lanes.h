@@ -84,6 +84,13 @@ inline void exchange(Lanes* rows) {
     }
 }
 
+inline void transpose_square(Lanes* rows) {
+  exchange<1>(rows);
+  exchange<2>(rows);
+  if constexpr (LANES > 4) exchange<4>(rows);
+  if constexpr (LANES > 8) exchange<8>(rows);
+}
+
 // to[q][r] = from[r][q]; the distances are those between rows, in values.
 inline void transpose(const float* from, size_t from_row, size_t rows, size_t columns, float* to,
                       size_t to_row) {
@@ -100,10 +107,7 @@ inline void transpose(const float* from, size_t from_row, size_t rows, size_t co
         for (size_t i = 0; i < height; i++)
           std::memcpy(&tile[i], from + (r + i) * from_row + q, width * sizeof(float));
       }
-      exchange<1>(tile);
-      exchange<2>(tile);
-      if constexpr (LANES > 4) exchange<4>(tile);
-      if constexpr (LANES > 8) exchange<8>(tile);
+      transpose_square(tile);
       if (height == LANES && width == LANES) {
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) store(to + (q + i) * to_row + r, tile[i]);

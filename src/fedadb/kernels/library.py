@@ -32,6 +32,9 @@ OPTIONS = ("-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared"
 ALWAYS_FUSE = "--param=avoid-fma-max-bits=0"
 MACROS = ("-dM", "-E", "-x", "c++", os.devnull)  # prints what the compiler defines
 MAKE_PRIVATE = "forbid that (chmod go-w), or set XDG_CACHE_HOME to a directory of your own"
+WORK = tuple(  # functions that return a size
+    f"fedadb_{name}_work" for name in ("forward", "backward", "convolve", "weight_gradient")
+)
 BUILD_SECONDS = 300  # for a compiler, or for another process that compiles
 
 
@@ -121,7 +124,7 @@ def library() -> ctypes.CDLL:
     path = build()
     try:
         loaded = ctypes.CDLL(str(path))
-        for function in ("fedadb_forward_work", "fedadb_backward_work"):
+        for function in WORK:
             getattr(loaded, function).restype = ctypes.c_size_t
     except (OSError, AttributeError) as error:
         raise KernelsUnavailable(f"the compiled kernels cannot be loaded: {error}") from error

@@ -27,7 +27,7 @@ inline void product_tile(Matrix a, int depth, const float* b, size_t b_row, Lane
 }
 
 // c = a b; the rows of b and c have `columns` values, a multiple of LANES. The sums start at
-// start(row, column) and become finish(sum).
+// start(row, column) and become finish(sum, row, column).
 template <typename Start, typename Finish>
 void multiply(Matrix a, int rows, int depth, const float* b, size_t b_row, float* c, size_t c_row,
               int columns, Start start, Finish finish) {
@@ -44,7 +44,8 @@ void multiply(Matrix a, int rows, int depth, const float* b, size_t b_row, float
 #pragma GCC unroll 8
       for (int i = 0; i < HEIGHT; i++)
 #pragma GCC unroll 8
-        for (int j = 0; j < WIDE; j++) store(c + (r + i) * c_row + q + j * LANES, finish(sum[i][j]));
+        for (int j = 0; j < WIDE; j++)
+          store(c + (r + i) * c_row + q + j * LANES, finish(sum[i][j], r + i, q + j * LANES));
     });
   };
   int q = 0;

@@ -3,9 +3,10 @@
 // A vector holds the same value of LANES images, so that no channel count is too small for it. A block
 // of LANES images passes through all convolutions while it is in the cache, and a chunk of a few blocks
 // through all linear layers. Nothing is kept between calls, and sums have one order, so equal arguments
-// give equal bits.
+// give equal bits. Convolutions of many channels are in winograd.h.
 
 #include "passes.h"
+#include "winograd.h"
 
 using namespace fedadb;
 
@@ -143,6 +144,28 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
     else
       for (size_t k = 0; k < layer.weights(); k++) gw.weight[i][k] = total(load(sums + k * LANES));
   }
+}
+
+// Values of working memory that a convolution of many channels needs, and the gradient of its weights.
+size_t fedadb_convolve_work(const Convolution* c) {
+  return ConvolutionMemory(*c, nullptr).end - (float*)nullptr;
+}
+
+size_t fedadb_weight_gradient_work(const Convolution* c) {
+  return WeightGradientMemory(*c, nullptr).end - (float*)nullptr;
+}
+
+// y: the convolution of x with w, which is out × in × 3 × 3. If `flipped`, w is in × out × 3 × 3 and
+// turned around: y is then the gradient of an input, and x that of its result.
+void fedadb_convolve(const Convolution* c, const float* x, const float* w, int flipped, float* work,
+                     float* y) {
+  convolve_tiles(*c, x, w, flipped, work, y);
+}
+
+// g: the gradient of the result.
+void fedadb_weight_gradient(const Convolution* c, const float* x, const float* g, float* work,
+                            float* gw) {
+  convolution_weight_gradient(*c, x, g, work, gw);
 }
 
 }  // extern "C"

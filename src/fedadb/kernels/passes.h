@@ -115,7 +115,7 @@ inline void linear_forward(const Layer& layer, const float* x, const float* w, c
                     int columns) {
   auto start = [&](int r, int) { return broadcast(bias[r]); };
   bool relu = layer.relu;
-  auto finish = [relu](Lanes sum) { return relu ? (sum <= Lanes{} ? Lanes{} : sum) : sum; };
+  auto finish = [relu](Lanes sum, int, int) { return relu ? (sum <= Lanes{} ? Lanes{} : sum) : sum; };
   multiply({w, (size_t)layer.in, 1}, layer.out, layer.in, x, columns, z, columns, columns, start,
            finish);
 }
@@ -135,7 +135,7 @@ inline void linear_backward(const Layer& layer, const float* x, const float* z, 
     }
     store(bias + (size_t)o * LANES, sum);
   }
-  auto same = [](Lanes sum) { return sum; };
+  auto same = [](Lanes sum, int, int) { return sum; };
   if (sums) {
     size_t wide = layer.padded_in();
     transpose(x, columns, layer.in, columns, transposed, wide);

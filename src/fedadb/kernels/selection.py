@@ -1,5 +1,6 @@
 """Whether our own kernels compute a model, or torch's."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedadb.kernels import library
@@ -7,7 +8,7 @@ from fedadb.kernels.notice import warn_of_torch
 from fedadb.progress import Progress, no_progress
 
 if TYPE_CHECKING:  # these import torch, and the command line shows versions without it
-    from torch import nn
+    from torch import Tensor, nn
 
     from fedadb.core.model import FastBody, Model
 
@@ -27,22 +28,40 @@ def select_body(
     from fedadb.kernels.body import fast_body
 
     fast = fast_body(body, shape)
-    if fast is None:
-        return None
+    usable = fast is not None and _is_usable(progress) and _agrees(fast, body, shape)
+    return fast if usable else None
+
+
+def select_convolutions(
+    body: "nn.Module", shape: tuple[int, ...], progress: Progress = no_progress
+) -> "nn.Module":
+    """The body with our own kernels for its convolutions of many channels.
+
+    It is the body as it is if it has no such convolutions, or if the kernels cannot be used here.
+    """
+    from fedadb.kernels.convolutions import fast_convolutions, is_fast
+
+    if not any(map(is_fast, body.modules())) or not _is_usable(progress):
+        return body
+    fast = fast_convolutions(body)
+    return fast if _agrees(lambda weights, x: fast(x), body, shape) else body
+
+
+def _is_usable(progress: Progress) -> bool:
+    """Whether the kernels are compiled and loaded now; if not, one sentence says why."""
     try:
         library.build(progress)
         library.library()
     except library.KernelsUnavailable as error:
         warn_of_torch(str(error))
-        return None
-    if not _agrees(fast, body, shape):
-        warn_of_torch("the compiled kernels compute other features than torch")
-        return None
-    return fast
+        return False
+    return True
 
 
-def _agrees(fast: "FastBody", body: "nn.Module", shape: tuple[int, ...]) -> bool:
-    """Whether both compute the same features: a compiler may be wrong."""
+def _agrees(
+    fast: "Callable[[Tensor, Tensor], Tensor]", body: "nn.Module", shape: tuple[int, ...]
+) -> bool:
+    """Whether both compute the same features: a compiler may be wrong, and a sentence says so."""
     import torch
 
     from fedadb.core.stream import Stream
@@ -51,9 +70,11 @@ def _agrees(fast: "FastBody", body: "nn.Module", shape: tuple[int, ...]) -> bool
     x = torch.randn(2, *shape, generator=Stream(0).generator())
     with torch.no_grad():
         expected, features = body(x), fast(weights, x)
-    if features.shape != expected.shape:
-        return False
-    return bool((features - expected).norm() <= 1e-3 * expected.norm())
+    same = features.shape == expected.shape
+    agrees = same and bool((features - expected).norm() <= 1e-3 * expected.norm())
+    if not agrees:
+        warn_of_torch("the compiled kernels compute other features than torch")
+    return agrees
 
 
 def kernels_of(f: "Model") -> str:
@@ -61,14 +82,16 @@ def kernels_of(f: "Model") -> str:
 
     A model that came from another process may not be computable here: that is a KernelsUnavailable.
     """
-    if f.fast_body is None:
+    from fedadb.kernels.convolutions import FastConvolution
+
+    if f.fast_body is None and not any(isinstance(m, FastConvolution) for m in f.module.modules()):
         return TORCH
     library.library()
     return _own_kernels()
 
 
 def kernels_here() -> str:
-    """The kernels for small convolutions on this machine, as far as one knows without loading them.
+    """The kernels for convolutions on this machine, as far as one knows without loading them.
 
     Nothing is compiled.
     """
