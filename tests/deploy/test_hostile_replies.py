@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -13,11 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import Fault
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import participants
 from fedadb.deploy.client_app import app
+from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.delivery import TRAIN, NoReply, send_and_wait
 from fedadb.deploy.messages import (
     MAX_TEXT,
@@ -29,10 +32,11 @@ from fedadb.deploy.messages import (
     tensors_from_bytes,
     tensors_in,
 )
-from fedadb.deploy.reply_checks import Spread, cap_rows, check_counts, check_reply
+from fedadb.deploy.reply_checks import CheckedReply, Spread, cap_rows, check_counts, check_reply
 from fedadb.experiment.build import build_model, sample_clients
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
+from fedadb.experiment.settings import Deployment
 from fedadb.experiment.stored import read_run
 from fedadb.report.comparison import arrange
 from fedadb.report.page_data import page_data
@@ -475,6 +479,19 @@ def test_a_single_number_may_differ_much_between_sites(number: float, tmp_path: 
     assert not any("lost" in record for record in records)
     weights, _ = read_tensors(tmp_path / "model.safetensors", "")
     assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
+def test_parts_are_compared_in_the_order_of_the_upload() -> None:
+    """So the recorded reason is the same in every process. One reply is far in each part."""
+    parts = list("abcdefgh")
+    usual = dict.fromkeys(parts, 1.0)
+    norms = [usual | {part: 1e9} for part in reversed(parts)] + [usual] * 3
+    valid = {k: CheckedReply(EXAMPLE, of_parts) for k, of_parts in enumerate(norms)}
+    learner: Any = SimpleNamespace(algorithm=FedAvg())
+    sites: Any = SimpleNamespace(counted=[1] * len(norms))
+    cohort = SiteCohort(learner, sites, Deployment(), last_used={})
+    assert list(cohort._drop_far(valid, WEIGHTS)) == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert list(valid) == [8, 9, 10]
 
 
 def test_a_huge_weight_of_steps_does_not_ruin_a_run(tmp_path: Path) -> None:

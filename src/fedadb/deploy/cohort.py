@@ -131,7 +131,9 @@ class SiteCohort:
             return {}
         dropped = {}
         parts = next(iter(valid.values())).norms if valid else {}
-        for part in parts.keys() - set(self.learner.algorithm.uneven):
+        for part in parts:
+            if part in self.learner.algorithm.uneven:
+                continue
             for k, reason in self._far(part, valid, w).items():
                 del valid[k]
                 dropped[k] = MissingReply(reason)
