@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.fednova import FedNova
 from fedadb.core.errors import Fault
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector, Weights
@@ -494,15 +496,48 @@ def test_parts_are_compared_in_the_order_of_the_upload() -> None:
     assert list(valid) == [8, 9, 10]
 
 
-def test_a_huge_weight_of_steps_does_not_ruin_a_run(tmp_path: Path) -> None:
-    huge = changed(lambda tensors: {**tensors, "upload/a": torch.tensor(3e38)})
-    e = experiment("fednova", rounds=2, participation=1.0, min_replies=1, retries=0)
-    records = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: huge})))
-    assert all("the norm of its a is " in record["lost"]["client-1"] for record in records)
+def skewed(algorithm: str, rounds: int, **deployment: Any) -> Experiment:
+    """A small model at sites of different sizes, with different classes."""
+    e = experiment(algorithm, rounds, participation=1.0, min_replies=1, retries=0, **deployment)
+    table = e.table()
+    table["federation"]["partition"] = {"name": "dirichlet", "alpha": 0.3}
+    table["local"] |= {"lr": 0.05, "batch_size": 32}
+    return Experiment.read(table | {"model": {"name": "mlp", "hidden": [16]}})
 
 
-def test_a_number_is_not_measured_by_the_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("a", [3e38, 1.0, -1.0])
+def test_a_site_does_not_choose_the_weight_of_its_steps(a: float, tmp_path: Path) -> None:
+    """A small one would multiply its update, and a large one those of the others."""
+    lying = changed(lambda tensors: {**tensors, "upload/a": torch.tensor(a)})
+    e = skewed("fednova", rounds=1)
+    (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: lying})))
+    assert list(record["lost"]) == ["client-1"]
+    assert re.fullmatch(r"its a is \S+, but \d+ rows give [\d.]+", record["lost"]["client-1"])
+
+
+def test_an_honest_site_may_take_many_more_steps(tmp_path: Path) -> None:
+    """Also one that counts by fewer rows than it has. The updates are equally long."""
+    filters = [{"name": "clip", "norm": 1e-3}]
+    e = skewed("fednova", rounds=1, filters=filters, max_share=0.25, median_bound=1.2)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes()))
+    assert "lost" not in records[0]
+
+
+def test_the_curvature_of_honest_skewed_sites_is_used(tmp_path: Path) -> None:
+    """Squares of gradients differ more than updates do; a huge one is still dropped."""
+    e = skewed("fedcurv", rounds=2)
+    records = train(e, tmp_path / "honest", FakeGrid(e.toml(), nodes()))
+    assert not any("lost" in record for record in records)
+    huge = changed(lambda tensors: {n: t * 1e6 if "/u/" in n else t for n, t in tensors.items()})
+    (record, _) = train(e, tmp_path / "huge", FakeGrid(e.toml(), nodes({1: huge})))
+    assert "the norm of its u is " in record["lost"]["client-1"]
+
+
+def test_a_number_is_not_measured_by_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two sites take hundreds of steps, in batches of one row, before other replies are known."""
+    monkeypatch.setattr(FedNova, "spread", {})
     table = experiment("fednova", rounds=1, retries=0).table()
     small = {"model": {"name": "mlp", "hidden": [4]}, "local": {"epochs": 1, "batch_size": 1}}
     e = Experiment.read(table | small)
