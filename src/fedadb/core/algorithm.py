@@ -56,6 +56,12 @@ class Context(NamedTuple, Generic[B, C]):
         return self.plan.lr_at(self.round.t, self.round.total)
 
 
+class PreviousModel(NamedTuple):
+    """The memory of a client that compares itself with the model that it trained last."""
+
+    w: Vector  # before its first round, what it receives
+
+
 class Algorithm(Generic[S, B, C, U]):
     """A federated algorithm: a frozen dataclass whose fields are the hyperparameters.
 
