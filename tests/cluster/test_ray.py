@@ -115,8 +115,8 @@ def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> Non
                 assert str(mine.measured) == str(dict(plain_reply.measured))
         assert sorted(cohort.memories) == sorted(plain.memories)
         for k, memory in plain.memories.items():
-            mine, kept = pack(cohort.memories[k]), pack(memory)
-            assert all(torch.equal(mine[part], tensor) for part, tensor in kept.items())
+            ours_kept, kept = pack(cohort.memories[k]), pack(memory)
+            assert all(torch.equal(ours_kept[part], tensor) for part, tensor in kept.items())
             assert bool(kept) == (name in ("feddyn", "fedrod", "fedcurv"))
 
 

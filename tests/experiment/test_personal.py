@@ -189,7 +189,7 @@ def test_all_workers_evaluate_even_if_a_round_has_one_client(
 ) -> None:
     pools: list[int] = []
 
-    class Counted(Pool):  # type: ignore[type-arg]
+    class Counted(Pool):
         def __init__(self, *given: Any) -> None:
             pools.append(given[3])
             super().__init__(*given)
