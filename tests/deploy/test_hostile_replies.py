@@ -515,6 +515,30 @@ def test_a_site_does_not_choose_the_weight_of_its_steps(a: float, tmp_path: Path
     assert re.fullmatch(r"its a is \S+, but \d+ rows give [\d.]+", record["lost"]["client-1"])
 
 
+def test_a_site_that_claims_many_rows_does_not_lengthen_the_steps_of_all(tmp_path: Path) -> None:
+    """The number of its steps, and so their weight, is that of the rows by which it counts."""
+    e, claimed = skewed("fednova", rounds=1), 10**12
+    a = FedNova().implied(e.local, claimed)["a"]
+    train_and_lie = changed(
+        lambda tensors: {
+            **tensors,
+            "upload/a": torch.tensor(a),
+            "examples": torch.tensor(claimed),
+        }
+    )
+
+    def lie(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "query":
+            table = {**table_in(app(message, context).content), "rows": claimed}
+            return Message(make_content(table), reply_to=message)
+        return train_and_lie(message, context)
+
+    (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: lie})))
+    assert "lost" not in record
+    weights, _ = read_tensors(tmp_path / "model.safetensors", "")
+    assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
 def test_an_honest_site_may_take_many_more_steps(tmp_path: Path) -> None:
     """Also one that counts by fewer rows than it has. The updates are equally long."""
     filters = [{"name": "clip", "norm": 1e-3}]

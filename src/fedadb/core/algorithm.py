@@ -229,7 +229,8 @@ class Algorithm(Generic[S, B, C, U]):
     def implied(self, plan: LocalPlan, rows: int) -> Mapping[str, float]:
         """The numbers of an upload that follow from the client's number of rows, by name.
 
-        A server of real sites drops a reply that states another.
+        A server of real sites drops a reply that states another. If a site counts by fewer rows
+        than it has, the server uses the numbers of those.
         """
         return {}
 

@@ -168,13 +168,15 @@ class SiteCohort:
         return [(one.norms[part], self.sites.counted[k]) for k, one in replies.items()]
 
     def _counted(self, k: int, reply: Reply[Any]) -> Reply[Any]:
-        """The reply with the number of rows by which the site counts."""
-        counted = self.sites.counted[k]
-        return (
-            reply
-            if counted == self.sites.rows[k]
-            else reply._replace(examples=torch.tensor(counted))
-        )
+        """The reply with the number of rows by which the site counts, and what they imply."""
+        counted, upload = self.sites.counted[k], reply.upload
+        if counted == self.sites.rows[k]:
+            return reply
+        implied = self.learner.algorithm.implied(self.learner.plan, counted)
+        numbers = {
+            name: torch.full_like(getattr(upload, name), number) for name, number in implied.items()
+        }
+        return reply._replace(examples=torch.tensor(counted), upload=upload._replace(**numbers))
 
 
 def _is_vector(part: str, checked: CheckedReply) -> bool:
