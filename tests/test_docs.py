@@ -185,8 +185,10 @@ def test_the_readme_lists_every_command() -> None:
 
 
 def test_the_readme_links_to_every_page() -> None:
+    """It links to the table of algorithms, and that to the page of each."""
     linked = set(re.findall(r"\]\((docs/[^)#]+\.md)", README.read_text()))
-    assert linked == {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md")}
+    pages = set(DOCS.rglob("*.md")) - set(METHOD_PAGES)
+    assert linked == {str(page.relative_to(ROOT)) for page in pages}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -137,9 +137,9 @@ def test_the_order_of_clients_does_not_matter(algorithm: Any_) -> None:
     replies = []
     for order in ([0, 2, 3], [3, 0, 2]):
         federation = Federation(algorithm)
-        start = federation.start(3)
-        sent = algorithm.broadcast(start.server, federation.f, Stream(1))
-        found = federation.cohort(sent, order, start.round._replace(t=1))
+        first = federation.play(federation.start(1), chosen=(0, 1, 2, 3))[-1]
+        sent = algorithm.broadcast(first.server, federation.f, Stream(1))
+        found = federation.cohort(sent, order, Round(2, 3, CLIENTS, first.round.examples))
         replies.append(dict(zip(order, found, strict=True)))
     for k, reply in replies[0].items():
         assert torch.equal(reply.w.flat, replies[1][k].w.flat)
@@ -151,6 +151,15 @@ def test_every_measurement_is_declared(algorithm: Any_) -> None:
     last = federation.play(federation.start(2))[-1]
     assert all(tuple(reply.measured) == algorithm.measures for reply in last.replies)
     assert not set(algorithm.measures) & {*REQUIRED, "lost", "bytes_down", "bytes_up"}
+
+
+def test_clients_state_what_their_rows_imply(algorithm: Any_) -> None:
+    """A server drops the reply of a site that states another number."""
+    federation = Federation(algorithm)
+    for reply in federation.play(federation.start(1))[-1].replies:
+        for name, number in algorithm.implied(federation.plan, int(reply.examples)).items():
+            assert float(getattr(reply.inspected.upload, name)) == pytest.approx(number, rel=1e-6)
+        assert algorithm.spread.keys() <= set(reply.inspected.upload._fields)
 
 
 def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:
@@ -190,7 +199,7 @@ def test_a_run_resumes_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
     for name in ("checkpoint.safetensors", "model.safetensors"):
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     broken, whole = (
-        sorted(path.name for path in (tmp_path / run / "memories").glob("*"))
+        {path.name: path.read_bytes() for path in (tmp_path / run / "memories").glob("*")}
         for run in ("broken", "whole")
     )
     assert broken == whole
@@ -244,7 +253,7 @@ def test_odd_clients_train(algorithm: Any_, rows: list[int]) -> None:
     data = replace(toy_shard(12, CLASSES), rows=torch.tensor(rows))
     sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(0))
     learner = Learner(algorithm, f, LocalPlan(2, 4, lr=0.05))
-    reply, _ = learner.train(data, sent, None, Round(1, 5, 4, 40), Stream(0))
+    reply, _ = learner.train(data, sent, None, Round(2, 5, 4, 40), Stream(0))
     assert reply.w.flat.isfinite().all()
     assert int(reply.examples) == len(rows)
     assert not torch.equal(reply.w.flat, sent.w.flat)

@@ -12,12 +12,11 @@ from torch.func import grad
 from fedadb.algorithms.fedcog import (
     ComplementedBatch,
     FedCOG,
-    PreviousModel,
     agreement,
     shortfall,
     shuffled,
 )
-from fedadb.core.algorithm import Context, Round
+from fedadb.core.algorithm import Context, PreviousModel, Round
 from fedadb.core.data import Batch, LocalPlan, Shard
 from fedadb.core.losses import distil
 from fedadb.core.model import Model
@@ -169,6 +168,17 @@ def test_generation_starts_in_its_first_round(t: int, first_round: int, generate
     f, data = toy_model(), skewed()
     batches = drawn(replace(QUICK, first_round=first_round), f, data, context(f, data, t=t))
     assert all(isinstance(b, ComplementedBatch) == generates for b in batches)
+
+
+@pytest.mark.parametrize(("total", "first"), [(1, 1), (10, 7), (40, 28), (71, 50), (200, 50)])
+def test_generation_starts_after_seven_tenths_of_the_rounds_and_at_most_50(
+    total: int, first: int
+) -> None:
+    f, data = toy_model(), skewed()
+    for t in (first - 1, first):
+        ctx = context(f, data)._replace(round=Round(t, total, 2, 20))
+        batches = drawn(FedCOG(images=12, steps=1), f, data, ctx)
+        assert all(isinstance(b, ComplementedBatch) == (t == first) for b in batches)
 
 
 def test_a_client_that_lacks_no_rows_generates_nothing() -> None:

@@ -152,6 +152,20 @@ def test_an_optimiser_is_no_algorithm() -> None:
         Experiment(algorithm=ServerSGD())
 
 
+class Halved(ServerSGD):
+    """An optimiser of one's own."""
+
+
+def test_an_optimiser_of_ones_own_belongs_to_the_server() -> None:
+    sentence = (
+        r"^algorithm = FedOpt\(optimizer=Halved\(.*\)\): has an optimiser of your own; give it as "
+        r"server\.optimizer, with algorithm = 'fedavg'$"
+    )
+    with pytest.raises(BadInput, match=sentence):
+        Experiment(algorithm=FedOpt(Halved()))
+    assert Experiment(algorithm="fedavg", server={"optimizer": Halved()}).server.optimizer
+
+
 def test_a_client_that_diverges_is_reported_by_the_name(tmp_path: Path) -> None:
     e = Experiment(
         algorithm="fedadagrad",

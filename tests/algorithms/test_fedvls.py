@@ -1,4 +1,5 @@
 import math
+from typing import Any, cast
 
 import pytest
 import torch
@@ -102,6 +103,19 @@ def test_clients_of_any_classes_have_finite_losses_and_gradients_side_by_side() 
     assert stacked.isfinite().all()
     for one, n, y in zip(stacked, counts, labels, strict=True):
         torch.testing.assert_close(one, direction(n, y), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("lam", "passes"), [(0.1, 2), (0.0, 1)])
+def test_the_global_model_predicts_only_if_it_teaches(lam: float, passes: int) -> None:
+    f, seen = linear_model(2, 4), []
+
+    def counted(w: Vector, x: Tensor) -> Any:
+        seen.append(w)
+        return f(w, x)
+
+    batch, ctx = Batch(torch.eye(2), Y), context(weights_for(Z_GLOBAL), COUNTS)
+    FedVLS(lam=lam).loss(cast(Any, counted), weights_for(Z), batch, ctx)
+    assert len(seen) == passes
 
 
 def test_balanced_clients_without_the_two_terms_train_as_with_fedavg() -> None:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.algorithms.moon import MOON, MOONMemory, contrast
-from fedadb.core.algorithm import Context, Round
+from fedadb.algorithms.moon import MOON, contrast
+from fedadb.core.algorithm import Context, PreviousModel, Round
 from fedadb.core.data import LocalPlan
 from fedadb.core.packing import size
 from fedadb.core.stream import Stream
@@ -90,7 +90,7 @@ def test_without_the_term_the_other_models_are_not_evaluated() -> None:
     batch = next(LocalPlan().batches(data, Stream(0)))
     ctx = Context(
         Weights(w),
-        MOONMemory(nowhere),
+        PreviousModel(nowhere),
         data.counts,
         Round(1, 9, 2, 20),
         LocalPlan(),
@@ -115,7 +115,7 @@ def test_local_training_is_the_naive_loop() -> None:
     w = f.weights()
     with Stream(3).seeded():
         previous = w + Vector(0.1 * torch.randn_like(w.flat), w.layout)
-    memory = ClientMemory(MOONMemory(previous), ())
+    memory = ClientMemory(PreviousModel(previous), ())
     reply, kept = Learner(algorithm, f, parity.PLAN).train(
         data, Weights(w), memory, Round(2, 9, 4, 40), Stream(0)
     )

@@ -215,6 +215,20 @@ def test_measurements_open_on_what_an_algorithm_measures(
     assert [entry.text for entry in legend] == ["FedAvg", "FedNTD", "FedADB"]  # of 33 runs
 
 
+def test_what_only_some_rounds_have_is_drawn_as_points(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    add_personal(make_run(tmp_path / "runs", [0.5, 0.6]), {"global": [0.25, 0.75]})
+    open_page(browser, write_page(tmp_path / "runs", "Personal"), DESK)
+    show(browser, "measured")
+    quantity = Select(browser.find_element(By.ID, "measured-key"))
+    quantity.select_by_visible_text("personal_global_mean (%)")
+    plot = "return document.getElementById('measured-plot').data.map(t => [t.mode, t.y])"
+    assert browser.execute_script(plot) == [["lines+markers", [None, 50]]]
+    quantity.select_by_visible_text("tau")
+    assert browser.execute_script(plot) == [["lines", [0, 0.5]]]
+
+
 def test_equal_curves_do_not_hide_each_other(browser: webdriver.Chrome, crowded: Path) -> None:
     open_page(browser, crowded, DESK)
     show(browser, "curves")

@@ -22,6 +22,7 @@ from fedadb.cluster import connection
 from fedadb.core.algorithm import Algorithm, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 from fedadb.engine import scheduling
@@ -88,7 +89,17 @@ def play(e: Experiment, data: FederatedData, cohort: Any) -> list[Snapshot[Any]]
     )
 
 
-@pytest.mark.parametrize(("name", "workers"), [("fedavg", 1), ("feddyn", 2), ("fedadb", 1)])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        ("fedavg", 1),
+        ("feddyn", 2),
+        ("fedadb", 1),
+        pytest.param("fedrod", 2, marks=pytest.mark.slow),
+        pytest.param("fedcurv", 1, marks=pytest.mark.slow),
+        pytest.param("feddisco", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> None:
     e = Experiment(algorithm=name, **SMALL)
     data = build_data(e)
@@ -103,9 +114,10 @@ def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> Non
                 assert mine.examples == plain_reply.examples
                 assert str(mine.measured) == str(dict(plain_reply.measured))
         assert sorted(cohort.memories) == sorted(plain.memories)
-        if name == "feddyn":
-            for k, memory in plain.memories.items():
-                assert torch.equal(cohort.memories[k].algorithm.g.flat, memory.algorithm.g.flat)
+        for k, memory in plain.memories.items():
+            ours_kept, kept = pack(cohort.memories[k]), pack(memory)
+            assert all(torch.equal(ours_kept[part], tensor) for part, tensor in kept.items())
+            assert bool(kept) == (name in ("feddyn", "fedrod", "fedcurv"))
 
 
 def cohort_of(

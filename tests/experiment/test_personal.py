@@ -21,7 +21,9 @@ from fedadb.core.data import DomainLabels
 from fedadb.core.errors import BadInput
 from fedadb.engine.evaluate import in_and_out_of_distribution
 from fedadb.engine.personal import own_accuracy
+from fedadb.engine.pool import Pool
 from fedadb.experiment import run as runs
+from fedadb.experiment import simulation
 from fedadb.experiment.build import build_data, build_model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
@@ -179,6 +181,43 @@ def test_worker_processes_give_the_same_numbers(remembering: Path, tmp_path: Pat
     """A round is then evaluated when the next one has already changed memories."""
     fedadb.run(made(algorithm=Remembering(), engine={"workers": 2}), tmp_path / "run")
     require_equal_runs(tmp_path / "run", remembering)
+
+
+@pytest.mark.integration
+def test_all_workers_evaluate_even_if_a_round_has_one_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[int] = []
+
+    class Counted(Pool):
+        def __init__(self, *given: Any) -> None:
+            pools.append(given[3])
+            super().__init__(*given)
+
+    monkeypatch.setattr(simulation, "Pool", Counted)
+    for workers in (1, 2):
+        federation = {"clients": 4, "participation": 0.25}
+        e = made(rounds=2, federation=federation, engine={"workers": workers})
+        fedadb.run(e, tmp_path / str(workers))
+    assert pools == [2]
+    assert accuracies(tmp_path / "1", 2) == accuracies(tmp_path / "2", 2)
+
+
+@pytest.mark.integration
+def test_a_client_that_never_took_part_has_a_head_of_its_own(tmp_path: Path) -> None:
+    """FedRoD's clients start with a head of zeros, and one local round trains it."""
+    out = tmp_path / "run"
+    fedadb.run(made(algorithm="fedrod", rounds=2), out)
+    taken_part = {k for record in numbers(out) for k in record["clients"]}
+    found = accuracies(out, 2)
+    assert set(found) == {"global", "tuned", "head"}
+    assert taken_part == {int(p.stem.split("-")[1]) for p in (out / "memories").glob("*")}
+    absent = [k for k in range(10) if k not in taken_part]
+    assert absent
+    assert all(found["head"][k] is not None for k in absent)
+    assert found["head"] != found["tuned"]
+    better = [k for k in absent if found["head"][k] > found["global"][k]]  # type: ignore[operator]
+    assert better
 
 
 @pytest.mark.integration

@@ -81,6 +81,16 @@ def test_the_page_has_the_clients_of_each_seed(runs: Path) -> None:
     assert len(data["tables"]["personal"]["rows"]) == 2
 
 
+def test_the_page_has_numbers_that_only_later_rounds_have(tmp_path: Path) -> None:
+    """Personal models are evaluated in some rounds, of which the first is rarely one."""
+    add_personal(make_run(tmp_path, [0.5, 0.6, 0.7]), {"global": [0.25, 0.75]})
+    data = page_data(compare(tmp_path), "")
+    assert "personal_global_mean (%)" in [one["label"] for one in data["quantities"]]
+    (shown,) = data["runs"]
+    assert shown["measured"]["personal_global_mean"] == [None, None, 50]
+    assert shown["measured"]["tau"] == [0, 0.5, 0.6667]
+
+
 def test_a_page_of_many_clients_stays_small(tmp_path: Path) -> None:
     run = make_run(tmp_path, [0.5])
     add_personal(run, {"global": [k / 4999 for k in range(5000)]})

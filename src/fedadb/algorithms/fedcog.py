@@ -4,14 +4,14 @@ ICLR 2024, arXiv:2312.05966.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from annotated_types import Ge, Gt
 from torch import Generator, Tensor
 
-from fedadb.core.algorithm import Algorithm, Context
+from fedadb.core.algorithm import Algorithm, Context, PreviousModel
 from fedadb.core.data import Batch, Shard
 from fedadb.core.losses import distil
 from fedadb.core.model import Model
@@ -20,10 +20,6 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights, gradient
 
 ADAM = Adam(beta1=0.5, beta2=0.9)  # of the generation
-
-
-class PreviousModel(NamedTuple):
-    w: Vector  # what the client trained last; before its first round, what it receives
 
 
 class ComplementedBatch(NamedTuple):
@@ -42,7 +38,8 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
     Until `first_round`, and for a client with equally many rows of each class, it is FedAvg.
     """
 
-    first_round: Annotated[int, Ge(1)] = 50  # the first round in which clients generate inputs
+    # The first round in which clients generate inputs; auto: ⌈0.7 T⌉ of T rounds, at most 50.
+    first_round: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
     images: Annotated[int, Ge(1)] = 256  # inputs that a client generates, but for rounding
     steps: Annotated[int, Ge(1)] = 500  # Adam's steps on the inputs
     eta: Annotated[float, Gt(0)] = 0.01  # η: Adam's step size
@@ -59,7 +56,9 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
     def batches(self, f: Model, data: Shard, ctx: Ctx, rng: Stream) -> Iterator[Any]:
         """Each local batch, with one of generated inputs."""
         local, c = ctx.plan.batches(data, rng), self.classes(data.counts)
-        if ctx.round.t < self.first_round or not len(c):
+        auto = min(50, -(-7 * ctx.round.total // 10))
+        first = auto if self.first_round == "auto" else self.first_round
+        if ctx.round.t < first or not len(c):
             yield from local
             return
         generator = rng.at("generated").generator()

@@ -4,7 +4,7 @@ workshop 2019, arXiv:1910.07796.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ class FedCurv(Algorithm[Curvature, Curvature, Report, Curvature]):
     fisher: Literal["batch", "sample"] = "batch"
 
     measures = ("largest_fisher",)
+    spread: ClassVar[Mapping[str, float]] = {"u": 2, "v": 2}  # squares of gradients
 
     def init(self, w: Vector) -> Curvature:
         return Curvature(w, w.zeros(), w.zeros())

@@ -2,9 +2,10 @@
 2023, arXiv:2305.19229.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from math import inf
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from annotated_types import Ge
@@ -30,7 +31,8 @@ class FedDisco(Algorithm[Weights, Weights, tuple[()], FedDiscoUpload]):
     b: Annotated[float, Ge(0)] = 0.1  # added to every client's weight
 
     needs_single_replies = True  # each has a weight of its own
-    uneven = ("kl",)  # 0 for balanced clients, log C for those with one class
+    # 0 for balanced clients, log C for those with one class
+    spread: ClassVar[Mapping[str, float]] = {"kl": inf}
 
     def upload(self, f: Model, w: Vector, data: Shard, ctx: Context[Weights]) -> FedDiscoUpload:
         return FedDiscoUpload(w, discrepancy(ctx.counts))

@@ -2,9 +2,10 @@
 Optimization", NeurIPS 2020, arXiv:2007.07481.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import inf
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ class FedNova(Algorithm[Weights, Weights, tuple[()], WeightedSteps]):
     """
 
     needs_single_replies = True  # the multipliers of equal updates would not sum to 1
+    spread: ClassVar[Mapping[str, float]] = {"a": inf}  # it is known from the number of rows
 
     def check_plan(self, plan: LocalPlan) -> None:
         weight_of_steps(plan.optimizer, 1)
@@ -38,6 +40,9 @@ class FedNova(Algorithm[Weights, Weights, tuple[()], WeightedSteps]):
         a = weight_of_steps(ctx.plan.optimizer, int(ctx.steps))
         return WeightedSteps(w, torch.tensor(a, device=w.flat.device))
 
+    def implied(self, plan: LocalPlan, rows: int) -> Mapping[str, float]:
+        return {"a": weight_of_steps(plan.optimizer, plan.steps(rows))}
+
     def aggregate(
         self, s: Weights, replies: Iterable[Reply[WeightedSteps]], round: Round
     ) -> Weights:
@@ -45,7 +50,7 @@ class FedNova(Algorithm[Weights, Weights, tuple[()], WeightedSteps]):
         mean, normalised = Mean[Vector](replies), Mean[Vector](replies)
         tau_eff, different = Mean[Tensor](replies), set()
         for reply in replies:
-            a = reply.upload.a.clamp(min=1)  # one step weighs 1; a real site could state less
+            a = reply.upload.a.clamp(min=1)  # one step weighs 1
             mean.add(reply, reply.w)
             normalised.add(reply, (reply.w - s.w) / a)
             tau_eff.add(reply, a)

@@ -31,11 +31,13 @@ class FedVLS(FedAvg):
     beta: Annotated[float, Ge(0)] = 0.005  # β: weight of the suppression
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
-        z, z_global = f(w, batch.x).logits, f(ctx.sent.w, batch.x).logits
+        z = f(w, batch.x).logits
         pi = ctx.counts / ctx.counts.sum()  # π_c = n_{k,c} / n_k
         balanced = F.cross_entropy(z + (pi + EPS).log(), batch.y)  # L_b
-        vacant = vacant_distil(z, z_global, ctx.counts == 0)  # L_d
-        return balanced + self.lam * vacant + self.beta * suppression(z, batch.y, pi)
+        if self.lam > 0:
+            z_global = f(ctx.sent.w, batch.x).logits
+            balanced = balanced + self.lam * vacant_distil(z, z_global, ctx.counts == 0)  # L_d
+        return balanced + self.beta * suppression(z, batch.y, pi)
 
 
 def vacant_distil(z: Tensor, z_global: Tensor, vacant: Tensor) -> Tensor:

@@ -1,37 +1,32 @@
 """MOON: Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, arXiv:2103.16257."""
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import torch.nn.functional as F
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from fedadb.core.algorithm import Algorithm, Context
+from fedadb.core.algorithm import Algorithm, Context, PreviousModel
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
 
-
-class MOONMemory(NamedTuple):
-    w: Vector  # what the client trained last; before its first round, what it received
-
-
-Ctx = Context[Weights, MOONMemory]
+Ctx = Context[Weights, PreviousModel]
 
 
 @dataclass(frozen=True)
-class MOON(Algorithm[Weights, Weights, MOONMemory]):
+class MOON(Algorithm[Weights, Weights, PreviousModel]):
     """A contrastive term pulls features to the global model's, away from the client's last ones."""
 
     mu: Annotated[float, Ge(0)] = 0.1  # μ: weight of the contrastive term; 1 in the authors' code
     tau: Annotated[float, Gt(0)] = 0.5  # τ: its temperature
 
-    def memory(self, w: Vector) -> MOONMemory:
-        return MOONMemory(w)
+    def memory(self, w: Vector) -> PreviousModel:
+        return PreviousModel(w)
 
-    def remember(self, w: Vector, upload: Weights, ctx: Ctx) -> MOONMemory:
-        return MOONMemory(w.clone())  # the reply holds w itself, and is released on its own
+    def remember(self, w: Vector, upload: Weights, ctx: Ctx) -> PreviousModel:
+        return PreviousModel(w.clone())  # the reply holds w itself, and is released on its own
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Ctx) -> Tensor:
         if self.mu == 0:

@@ -56,6 +56,12 @@ class Context(NamedTuple, Generic[B, C]):
         return self.plan.lr_at(self.round.t, self.round.total)
 
 
+class PreviousModel(NamedTuple):
+    """The memory of a client that compares itself with the model that it trained last."""
+
+    w: Vector  # before its first round, what it receives
+
+
 class Algorithm(Generic[S, B, C, U]):
     """A federated algorithm: a frozen dataclass whose fields are the hyperparameters.
 
@@ -110,9 +116,10 @@ class Algorithm(Generic[S, B, C, U]):
     # no filter that replaces the replies by their robust mean.
     needs_single_replies: ClassVar[bool] = False
 
-    # Parts of an upload that differ much between honest clients. `aggregate` must cope with any
-    # finite value of theirs.
-    uneven: ClassVar[tuple[str, ...]] = ()
+    # Parts of an upload that differ more between honest clients than weights do, and the power of
+    # a server's bound on each. math.inf: no bound; then `implied` states it, or `aggregate` copes
+    # with any finite value.
+    spread: ClassVar[Mapping[str, float]] = {}
 
     @property
     def name(self) -> str:
@@ -214,10 +221,18 @@ class Algorithm(Generic[S, B, C, U]):
 
         `data` are the client's rows: what needs a pass over them after training is computed here.
         Its tensors have the same shapes in every round. `ctx.memory` is still the old memory. A
-        server of real sites drops a reply of which a part is much larger than usual, unless that
-        part is `uneven`.
+        server of real sites drops a reply of which a part is much larger than usual; `spread` says
+        of which parts that is no sign of a wrong one.
         """
         return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
+
+    def implied(self, plan: LocalPlan, rows: int) -> Mapping[str, float]:
+        """The numbers of an upload that follow from the client's number of rows, by name.
+
+        A server of real sites drops a reply that states another. If a site counts by fewer rows
+        than it has, the server uses the numbers of those.
+        """
+        return {}
 
     def remember(self, w: Vector, upload: U, ctx: Context[B, C]) -> C:
         """The client's memory after it trained to the weights w and made this upload."""

@@ -175,7 +175,7 @@ class Learner(Generic[S, B, C, U]):
     def _context(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any], round: Round
     ) -> Context[B, C]:
-        steps = torch.tensor(len(self.plan.sizes(len(data))))
+        steps = torch.tensor(self.plan.steps(len(data)))
         return Context(sent, memory.algorithm, data.counts, round, self.plan, steps)
 
     def require_usable(self, data: Shard) -> None:

@@ -19,6 +19,11 @@ def to_algorithm(given: Any) -> Any:
             f"algorithm = {given!r}: is a server optimiser; give it as server.optimizer, or name "
             f"one of {', '.join(SERVER_METHODS)}"
         )
+    if isinstance(given, FedOpt) and type(given.optimizer) not in SERVER_METHODS.values():
+        raise BadInput(
+            f"algorithm = {given!r}: has an optimiser of your own; give it as server.optimizer, "
+            "with algorithm = 'fedavg'"
+        )
     if isinstance(given, FedOpt):
         given = algorithm_table(given)  # so that its settings are checked
     made = validation.to_named(ALGORITHMS | SERVER_METHODS, given, "algorithm")

@@ -45,12 +45,12 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
-    workers = worker_count(experiment, device.type)
+    worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
     f = build_model(experiment, data.spec, progress)
     if experiment.personal:
         has_own_head(experiment.algorithm, f)  # raises if the algorithm's hook is wrong
-    made = Simulation(experiment, data, f, workers, progress)
+    made = Simulation(experiment, data, f, progress)
     if experiment.engine.backend == "processes":
         yield made
         return
@@ -67,7 +67,6 @@ class Simulation:
     experiment: Experiment
     federated: FederatedData
     f: Model
-    workers: int
     progress: Progress = no_progress
 
     @property
@@ -106,6 +105,7 @@ class Simulation:
         learner: Learner[Any, Any, Any, Any],
         rng: Stream,
         memories: MutableMapping[int, Any],
+        clients: int | None = None,
         reserved_cpus: int = 1,
     ) -> Iterator[Cohort[Any]]:
         e, shards = self.experiment, self.federated.shards
@@ -113,16 +113,18 @@ class Simulation:
             from fedadb.cluster.cohort import RayCohort
             from fedadb.cluster.connection import cpus
 
-            actors = limit_workers(e, cpus())
+            actors = limit_workers(e, cpus(), clients)
             with closing(
                 RayCohort(learner, shards, rng, actors, memories, reserved_cpus)
             ) as cohort:
                 yield cohort
-        elif self.workers == 1:
+            return
+        workers = worker_count(e, pick_device(e.engine.device).type, clients)
+        if workers == 1:
             yield OneByOne(learner, shards, rng, memories)
         else:
             overlap = e.engine.overlap
-            pool = Pool(learner, shards, rng, self.workers, self.recorded_set, memories, overlap)
+            pool = Pool(learner, shards, rng, workers, self.recorded_set, memories, overlap)
             with closing(pool):
                 yield pool
 
@@ -140,14 +142,15 @@ class Simulation:
         else:  # how the algorithm trains does not matter, so no memory is read
             start, algorithm, filters, memories = PersonalStart(w, ()), FedAvg(), (), {}
         learner = PersonalLearner(algorithm, f, e.local, filters, test_set=self.test_set)
-        with self._cohort(learner, rng, memories, reserved_cpus=0) as cohort:
+        clients = e.federation.clients  # all of them train, not only those of a round
+        with self._cohort(learner, rng, memories, clients, reserved_cpus=0) as cohort:
             return personal_accuracies(
                 cohort, start, now.round, self.test_set, self.federated.cell_counts, self.progress
             )
 
 
-def worker_count(experiment: Experiment, device: str) -> int:
-    """The number of worker processes: at most one per client of a round.
+def worker_count(experiment: Experiment, device: str, clients: int | None = None) -> int:
+    """The number of worker processes, as `limit_workers` says.
 
     A GPU is used from one process. Workers are forked, which is safe with torch on Linux only.
     """
@@ -159,10 +162,14 @@ def worker_count(experiment: Experiment, device: str) -> int:
             f"engine.workers = {asked}: worker processes are supported on Linux only; leave it "
             "out, or use engine.backend = 'ray'"
         )
-    return limit_workers(experiment, cores()) if sys.platform == "linux" else 1
+    return limit_workers(experiment, cores(), clients) if sys.platform == "linux" else 1
 
 
-def limit_workers(experiment: Experiment, available: int) -> int:
-    """The number that the experiment sets, or all available; at most one per client of a round."""
+def limit_workers(experiment: Experiment, available: int, clients: int | None = None) -> int:
+    """The number that the experiment sets, or all available; at most one per client.
+
+    The clients are so many, or those of a round.
+    """
     asked = experiment.engine.workers
-    return min(available if asked == "auto" else asked, experiment.federation.sampled)
+    most = experiment.federation.sampled if clients is None else clients
+    return min(available if asked == "auto" else asked, most)

@@ -74,8 +74,13 @@ def _is_accuracy(key: str) -> bool:
 
 
 def _measured_keys(run: RecordedRun) -> list[str]:
-    first = run.rounds[0]
-    numbers = [key for key in first if isinstance(first[key], (int, float, type(None)))]
+    """The keys of numbers in any round: some are not measured in the first."""
+    numbers = dict.fromkeys(
+        key
+        for record in run.rounds
+        for key, value in record.items()
+        if isinstance(value, (int, float, type(None)))
+    )
     return [key for key in numbers if key not in REQUIRED]
 
 
