@@ -24,7 +24,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.engine.evaluate import TestSet
 from tests.conftest import toy_shard
-from tests.test_every_algorithm import CLIENTS, model, shards
+from tests.test_every_algorithm import CLIENTS, model, quick, shards
 
 META = torch.device("meta")
 
@@ -65,7 +65,7 @@ def require_meta(tree: Any) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
-    algorithm: Any = ALGORITHMS[name]()
+    algorithm: Any = quick(name)
     cpu, f = model(algorithm), meta_model(algorithm)
     data, round = shards()[0], Round(2, 5, CLIENTS, 60)
     # Batches are drawn on the CPU, where their random numbers are; then everything moves.
@@ -79,8 +79,8 @@ def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
     require_meta(sent)
     memory = algorithm.memory(sent.w)
     ctx: Context[Any, Any] = Context(sent, memory, to_meta(data.counts), round, plan, steps)
-    assert algorithm.start(ctx).flat.is_meta
-    w = 1.1 * sent.w
+    w = 1.1 * algorithm.start(ctx)
+    assert w.flat.is_meta
     with torch.no_grad():
         algorithm.measure(f, to_meta(batch), ctx)
     assert algorithm.loss(f, w, to_meta(batch), ctx).is_meta
@@ -90,6 +90,8 @@ def test_the_hooks_of_every_algorithm_stay_on_their_device(name: str) -> None:
     for upload in uploads:
         require_meta(upload)
     require_meta(algorithm.remember(w, uploads[0], ctx))
+    own = algorithm.personal(f, w, to_meta(data.batch(torch.arange(4), torch.Generator()).x))
+    assert own is None or own.is_meta
     replies = [Reply(upload, torch.tensor(n)) for upload, n in zip(uploads, (14, 9), strict=True)]
     after = algorithm.aggregate(s, replies, round)
     require_meta(after)

@@ -18,7 +18,8 @@ import typer
 from torch import nn
 
 import fedadb
-from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
+from fedadb.algorithms.fedopt import METHODS
 from fedadb.analysis import ANALYSES
 from fedadb.cli import app
 from fedadb.cli.reproduce import STUDIES
@@ -30,6 +31,7 @@ from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
+from fedadb.exports import FEDOPT, PAPER, algorithm_names
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -159,6 +161,13 @@ def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None
         assert getattr(fedadb, cls.__name__) is cls
 
 
+def test_algorithms_are_in_the_order_of_the_paper_and_then_of_their_names() -> None:
+    names = algorithm_names()
+    assert tuple(names[: len(PAPER)]) == PAPER
+    assert {"FedProx", "SCAFFOLD"} <= set(names[len(PAPER) :])
+    assert names[len(PAPER) :] == sorted(names[len(PAPER) :], key=str.lower)
+
+
 @pytest.mark.parametrize("name", EXPORTED)
 def test_every_exported_name_has_a_docstring_of_its_own(name: str) -> None:
     doc = getattr(fedadb, name).__doc__
@@ -176,8 +185,10 @@ def test_the_readme_lists_every_command() -> None:
 
 
 def test_the_readme_links_to_every_page() -> None:
+    """It links to the table of algorithms, and that to the page of each."""
     linked = set(re.findall(r"\]\((docs/[^)#]+\.md)", README.read_text()))
-    assert linked == {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md")}
+    pages = set(DOCS.rglob("*.md")) - set(METHOD_PAGES)
+    assert linked == {str(page.relative_to(ROOT)) for page in pages}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -330,19 +341,41 @@ def test_the_docs_list_every_study_with_its_number_of_runs() -> None:
 
 
 def test_reports_have_a_name_for_every_method_and_dataset() -> None:
-    assert {name: cls.__name__ for name, cls in ALGORITHMS.items()} == labels.METHODS
+    names = {name: cls.__name__ for name, cls in ALGORITHMS.items()}
+    assert names | dict(zip(SERVER_METHODS, METHODS, strict=True)) == labels.METHODS
     assert DATASETS.keys() == labels.DATASETS.keys()
 
 
 # algorithms
 
 
+INDEX = DOCS / "algorithms" / "README.md"
+METHOD_PAGES = sorted(set(INDEX.parent.glob("*.md")) - {INDEX})
+
+
 def test_every_algorithm_has_a_page() -> None:
-    assert {page.stem for page in (DOCS / "algorithms").glob("*.md")} == set(ALGORITHMS)
+    assert {page.stem for page in METHOD_PAGES} == set(ALGORITHMS) | {"fedopt"}
+
+
+def test_the_table_of_algorithms_has_a_row_for_each_page() -> None:
+    rows = table("algorithms/README.md", "method")
+    linked = [re.fullmatch(r"\[(.+)\]\((\w+)\.md\)", row) for row in rows]
+    names = {one[2]: one[1] for one in linked if one}
+    known = labels.METHODS | {"fedopt": ", ".join(FEDOPT)}
+    assert names == {page.stem: known[page.stem] for page in METHOD_PAGES}
+    assert all(len(cells) == 4 for cells in rows.values())
+
+
+def test_the_page_of_fedopt_states_the_settings_of_each_method() -> None:
+    documented = table("algorithms/fedopt.md", "name")
+    assert list(documented) == list(SERVER_METHODS)
+    for name, optimizer in SERVER_METHODS.items():
+        for option, default in validation.to_table(optimizer()).items():
+            assert f"`{tomli_w.dumps({option: default}).strip()}`" in documented[name][1]
 
 
 def test_every_equation_of_a_method_is_marked_where_it_is_computed() -> None:
-    for page in sorted((DOCS / "algorithms").glob("*.md")):
+    for page in METHOD_PAGES:
         source = (ROOT / "src" / "fedadb" / "algorithms" / f"{page.stem}.py").read_text()
         for equation in re.findall(r"`# (Eq\. \(\d+\))`", page.read_text()):
             assert equation in source, (page.name, equation)

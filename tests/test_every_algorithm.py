@@ -12,12 +12,14 @@ from torch import nn
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.schedules import Exponential
+from fedadb.core.server_optimizers import ServerAdam
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
@@ -43,16 +45,35 @@ NEUTRAL: dict[str, dict[str, float] | None] = {
     "fedsol": {"rho": 0.0},
     "fedexp": {"eps": 1e12},
     "fedprox": {"mu": 0.0},
+    "fedlc": {"tau": 0.0},
+    "fedrs": {"alpha": 1.0},
+    "feddisco": {"a": 0.0, "b": 0.0},
     "fedgela": None,
     "fedadb": None,
     "scaffold": None,  # its first round is FedAvg's: see tests/algorithms/test_scaffold.py
+    "moon": {"mu": 0.0},
+    "fednova": None,  # the clients of a round need equally many steps
+    "fedcurv": {"lam": 0.0},
+    "fedrod": {"gamma": 0.0},
+    "fedvls": None,  # without its two terms, classes are still balanced
+    "fedcog": {"first_round": 1000},
 }
 """Settings that turn a method into FedAvg; None where there are none, as with other heads."""
 
 
-@pytest.fixture(params=ALGORITHMS)
+QUICK: dict[str, dict[str, Any]] = {"fedcog": {"first_round": 2, "images": 12, "steps": 2}}
+"""Settings by which a method differs from FedAvg after few rounds, and in little time."""
+
+
+def quick(name: str) -> Any_:
+    return ALGORITHMS[name](**QUICK.get(name, {}))
+
+
+@pytest.fixture(params=[*ALGORITHMS, "fedadam"])
 def algorithm(request: pytest.FixtureRequest) -> Any_:
-    return ALGORITHMS[request.param]()
+    """FedAdam stands for all methods that are FedAvg with a server optimiser."""
+    name = request.param
+    return FedOpt(ServerAdam()) if name == "fedadam" else quick(name)
 
 
 def shards() -> list[Shard]:
@@ -116,9 +137,9 @@ def test_the_order_of_clients_does_not_matter(algorithm: Any_) -> None:
     replies = []
     for order in ([0, 2, 3], [3, 0, 2]):
         federation = Federation(algorithm)
-        start = federation.start(3)
-        sent = algorithm.broadcast(start.server, federation.f, Stream(1))
-        found = federation.cohort(sent, order, start.round._replace(t=1))
+        first = federation.play(federation.start(1), chosen=(0, 1, 2, 3))[-1]
+        sent = algorithm.broadcast(first.server, federation.f, Stream(1))
+        found = federation.cohort(sent, order, Round(2, 3, CLIENTS, first.round.examples))
         replies.append(dict(zip(order, found, strict=True)))
     for k, reply in replies[0].items():
         assert torch.equal(reply.w.flat, replies[1][k].w.flat)
@@ -130,6 +151,15 @@ def test_every_measurement_is_declared(algorithm: Any_) -> None:
     last = federation.play(federation.start(2))[-1]
     assert all(tuple(reply.measured) == algorithm.measures for reply in last.replies)
     assert not set(algorithm.measures) & {*REQUIRED, "lost", "bytes_down", "bytes_up"}
+
+
+def test_clients_state_what_their_rows_imply(algorithm: Any_) -> None:
+    """A server drops the reply of a site that states another number."""
+    federation = Federation(algorithm)
+    for reply in federation.play(federation.start(1))[-1].replies:
+        for name, number in algorithm.implied(federation.plan, int(reply.examples)).items():
+            assert float(getattr(reply.inspected.upload, name)) == pytest.approx(number, rel=1e-6)
+        assert algorithm.spread.keys() <= set(reply.inspected.upload._fields)
 
 
 def test_states_survive_a_file(algorithm: Any_, tmp_path: Path) -> None:
@@ -169,7 +199,7 @@ def test_a_run_resumes_from_any_round(algorithm: Any_, tmp_path: Path) -> None:
     for name in ("checkpoint.safetensors", "model.safetensors"):
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     broken, whole = (
-        sorted(path.name for path in (tmp_path / run / "memories").glob("*"))
+        {path.name: path.read_bytes() for path in (tmp_path / run / "memories").glob("*")}
         for run in ("broken", "whole")
     )
     assert broken == whole
@@ -223,7 +253,7 @@ def test_odd_clients_train(algorithm: Any_, rows: list[int]) -> None:
     data = replace(toy_shard(12, CLASSES), rows=torch.tensor(rows))
     sent = algorithm.broadcast(algorithm.init(f.weights()), f, Stream(0))
     learner = Learner(algorithm, f, LocalPlan(2, 4, lr=0.05))
-    reply, _ = learner.train(data, sent, None, Round(1, 5, 4, 40), Stream(0))
+    reply, _ = learner.train(data, sent, None, Round(2, 5, 4, 40), Stream(0))
     assert reply.w.flat.isfinite().all()
     assert int(reply.examples) == len(rows)
     assert not torch.equal(reply.w.flat, sent.w.flat)
@@ -268,7 +298,7 @@ def test_broadcast_and_loss_change_nothing_and_repeat(algorithm: Any_) -> None:
         sent, memory, data.counts, Round(2, 5, CLIENTS, 40), LocalPlan(1, 8), torch.tensor(2)
     )
     batch = next(iter(algorithm.batches(f, data, ctx, Stream(0))))
-    w = 1.1 * sent.w
+    w = 1.1 * algorithm.start(ctx)
     losses = [algorithm.loss(f, w, batch, ctx) for _ in range(2)]
     steps = [algorithm.gradient(f, w, batch, ctx).flat for _ in range(2)]
     assert torch.equal(*losses)
@@ -339,6 +369,27 @@ IMPOSSIBLE = [
     ("fedprox", "mu", -1),
     ("scaffold", "eta", 0),
     ("scaffold", "weighted", "rows"),
+    ("fedlc", "tau", -0.1),
+    ("fedlc", "missing", "drop"),
+    ("fedrs", "alpha", 1.1),
+    ("fedrs", "alpha", -0.1),
+    ("fedrs", "variant", "hard"),
+    ("feddisco", "a", -0.1),
+    ("feddisco", "b", -0.1),
+    ("moon", "mu", -1),
+    ("moon", "tau", 0),
+    ("fedcurv", "lam", -1),
+    ("fedcurv", "size", 0),
+    ("fedcurv", "fisher", "rows"),
+    ("fedrod", "gamma", -1),
+    ("fedvls", "lam", -1),
+    ("fedvls", "beta", -1),
+    ("fedcog", "first_round", 0),
+    ("fedcog", "images", 0),
+    ("fedcog", "steps", 0),
+    ("fedcog", "eta", 0),
+    ("fedcog", "lam", -1),
+    ("fedcog", "tau", 0),
 ]
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedadb.core.algorithm import Algorithm, Context
-from fedadb.core.model import Model
+from fedadb.core.model import Classifier, Domain, Model
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Layout, Vector, Weights
 from fedadb.engine.local import Learner, Training
@@ -31,6 +31,17 @@ def close(found: Tensor, *expected: float) -> None:
     torch.testing.assert_close(
         found.flatten(), torch.tensor(expected, dtype=torch.float32), atol=1e-5, rtol=1e-5
     )
+
+
+def linear_model(rows: int, classes: int) -> Model:
+    """A linear classifier of vectors of length `rows`."""
+    head = nn.Linear(rows, classes)
+    return Model(Classifier(nn.Identity(), {"head": head}), Domain.unbounded((rows,)), classes)
+
+
+def weights_for(z: Tensor) -> Vector:
+    """The linear classifier's weights with the logits z for the rows of the identity matrix."""
+    return Vector.of({"heads.head.weight": z.T, "heads.head.bias": torch.zeros(z.shape[1])})
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,6 @@ def direction(
     optimizer = NoStep()
     learner = Learner(algorithm, f, replace(ctx.plan, clip=clip, optimizer=optimizer))
     nothing: Any = None
-    training = Training(nothing, ctx, (), w, (), iter(()), batch, {})
+    training = Training(nothing, ctx, (), w, [()], iter(()), batch, {})
     learner.step(training, algorithm.gradient(f, w, batch, ctx))
     return optimizer.seen[0]

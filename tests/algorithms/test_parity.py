@@ -15,10 +15,13 @@ from fedadb.algorithms.feddecorr import FedDecorr
 from fedadb.algorithms.feddyn import FedDyn, FedDynMemory
 from fedadb.algorithms.fedexp import FedExP
 from fedadb.algorithms.fedgela import FedGELA
+from fedadb.algorithms.fedlc import FedLC
 from fedadb.algorithms.fedlmd import FedLMD
 from fedadb.algorithms.fedntd import FedNTD
 from fedadb.algorithms.fedprox import FedProx
+from fedadb.algorithms.fedrs import FedRS
 from fedadb.algorithms.fedsol import FedSOL
+from fedadb.algorithms.fedvls import FedVLS
 from fedadb.core.algorithm import Algorithm, Context, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.model import Model, assemble
@@ -81,6 +84,7 @@ CASES: list[tuple[Algorithm[Any, Any, Any, Any], Gradient]] = [
     (FedDyn(alpha=0.4), partial(naive.feddyn, alpha=0.4)),
     (FedNTD(beta=0.8, tau=2.0), partial(naive.fedntd, beta=0.8, tau=2.0)),
     (FedLMD(beta=0.8, tau=2.0), partial(naive.fedlmd, beta=0.8, tau=2.0)),
+    (FedVLS(lam=0.6, beta=0.2), partial(naive.fedvls, lam=0.6, beta=0.2)),
     (FedDecorr(lam=0.03), partial(naive.feddecorr, lam=0.03)),
     (FedASAM(rho=0.5), partial(naive.fedasam, rho=0.5, eta=0.0, scope="all")),
     (
@@ -89,6 +93,10 @@ CASES: list[tuple[Algorithm[Any, Any, Any, Any], Gradient]] = [
     ),
     (FedSOL(rho=1.0), partial(naive.fedsol, rho=1.0, adaptive=True)),
     (FedExP(), naive.fedavg),
+    (FedLC(tau=0.8), partial(naive.fedlc, tau=0.8, missing="exclude")),
+    (FedLC(tau=0.8, missing="one"), partial(naive.fedlc, tau=0.8, missing="one")),
+    (FedRS(alpha=0.3), partial(naive.fedrs, alpha=0.3, variant="binary")),
+    (FedRS(alpha=0.3, variant="soft"), partial(naive.fedrs, alpha=0.3, variant="soft")),
 ]
 
 

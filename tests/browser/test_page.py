@@ -19,7 +19,13 @@ from fedadb.report.comparison import arrange
 from fedadb.report.output import write_report
 from fedadb.report.recorded_runs import collect_runs
 from fedadb.report.watch import LiveData, serve_page
-from tests.report.synthetic_runs import add_to_records, make_run, read_records, write_records
+from tests.report.synthetic_runs import (
+    add_personal,
+    add_to_records,
+    make_run,
+    read_records,
+    write_records,
+)
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
@@ -127,7 +133,7 @@ def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def test_it_loads_without_messages_and_requests(opened: webdriver.Chrome, page: Path) -> None:
     assert opened.title == "Three methods · fedadb"
-    for section in (*SECTIONS, "anchors", "analysis", "runs"):
+    for section in (*SECTIONS, "personal", "anchors", "analysis", "runs"):
         show(opened, section)
     assert opened.get_log("browser") == []
     asked = [
@@ -209,6 +215,20 @@ def test_measurements_open_on_what_an_algorithm_measures(
     assert [entry.text for entry in legend] == ["FedAvg", "FedNTD", "FedADB"]  # of 33 runs
 
 
+def test_what_only_some_rounds_have_is_drawn_as_points(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    add_personal(make_run(tmp_path / "runs", [0.5, 0.6]), {"global": [0.25, 0.75]})
+    open_page(browser, write_page(tmp_path / "runs", "Personal"), DESK)
+    show(browser, "measured")
+    quantity = Select(browser.find_element(By.ID, "measured-key"))
+    quantity.select_by_visible_text("personal_global_mean (%)")
+    plot = "return document.getElementById('measured-plot').data.map(t => [t.mode, t.y])"
+    assert browser.execute_script(plot) == [["lines+markers", [None, 50]]]
+    quantity.select_by_visible_text("tau")
+    assert browser.execute_script(plot) == [["lines", [0, 0.5]]]
+
+
 def test_equal_curves_do_not_hide_each_other(browser: webdriver.Chrome, crowded: Path) -> None:
     open_page(browser, crowded, DESK)
     show(browser, "curves")
@@ -262,14 +282,38 @@ def test_ticks_stay_whole_after_a_zoom(browser: webdriver.Chrome, page: Path) ->
 
 
 def test_sections_without_data_say_so(opened: webdriver.Chrome) -> None:
-    for section in (*SECTIONS, "anchors", "analysis"):
+    for section in (*SECTIONS, "personal", "anchors", "analysis"):
         show(opened, section)
     for select in opened.find_elements(By.TAG_NAME, "select"):
         assert Select(select).options or not select.is_displayed()
-    for section in ("anchors", "analysis"):
+    for section in ("personal", "anchors", "analysis"):
         empty = opened.find_element(By.CSS_SELECTOR, f"#{section} .empty")
         assert empty.is_displayed()
         assert empty.text.startswith("No run")
+
+
+def test_personal_models_are_shown_by_kind(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    plain: dict[str, list[float | None]] = {"global": [0.5, 0.1], "tuned": [0.6, 0.2]}
+    for name in ("fedavg", "fedadb"):
+        own = plain | ({"head": [0.9, 0.7, None]} if name == "fedadb" else {})
+        add_personal(make_run(tmp_path / "runs", [0.5], algorithm=name), own)
+    open_page(browser, write_page(tmp_path / "runs", "Personal"), PHONE)
+    show(browser, "personal")
+    rows = browser.find_elements(By.CSS_SELECTOR, "#personal-table tbody tr")
+    assert len(rows) == 2
+    assert [t["y"] for t in traces(browser, "personal-plot")] == [[10, 50]] * 2
+    kind = Select(browser.find_element(By.ID, "personal-kind"))
+    assert [option.text for option in kind.options] == [
+        "global model",
+        "fine-tuned model",
+        "own head",
+    ]
+    kind.select_by_visible_text("own head")
+    assert [t["y"] for t in traces(browser, "personal-plot")] == [[70, 90]]
+    assert browser.find_element(By.ID, "personal-legend").text == "FedADB"
+    overflow = "return document.documentElement.scrollWidth - window.innerWidth"
+    assert browser.execute_script(overflow) <= 0
+    assert browser.get_log("browser") == []
 
 
 def test_a_table_that_does_not_fit_has_a_hint(opened: webdriver.Chrome, page: Path) -> None:

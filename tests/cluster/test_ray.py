@@ -1,6 +1,7 @@
 """Ray's actors give the bits of one process, however many of them are lost."""
 
 import gc
+import json
 import logging
 import os
 import socket
@@ -21,6 +22,7 @@ from fedadb.cluster import connection
 from fedadb.core.algorithm import Algorithm, Round
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.errors import BadInput, Fault
+from fedadb.core.packing import pack
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 from fedadb.engine import scheduling
@@ -35,6 +37,7 @@ from fedadb.kernels import library
 from fedadb.storage.tensorfile import read_tensors
 from tests.cluster.failing import Dies, DiesOnce, Fails
 from tests.conftest import GREY_IMAGES
+from tests.engine.test_personal import Remembering
 from tests.test_every_algorithm import CLIENTS, model, shards
 
 ray = pytest.importorskip("ray")
@@ -86,7 +89,17 @@ def play(e: Experiment, data: FederatedData, cohort: Any) -> list[Snapshot[Any]]
     )
 
 
-@pytest.mark.parametrize(("name", "workers"), [("fedavg", 1), ("feddyn", 2), ("fedadb", 1)])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        ("fedavg", 1),
+        ("feddyn", 2),
+        ("fedadb", 1),
+        pytest.param("fedrod", 2, marks=pytest.mark.slow),
+        pytest.param("fedcurv", 1, marks=pytest.mark.slow),
+        pytest.param("feddisco", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> None:
     e = Experiment(algorithm=name, **SMALL)
     data = build_data(e)
@@ -101,9 +114,10 @@ def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> Non
                 assert mine.examples == plain_reply.examples
                 assert str(mine.measured) == str(dict(plain_reply.measured))
         assert sorted(cohort.memories) == sorted(plain.memories)
-        if name == "feddyn":
-            for k, memory in plain.memories.items():
-                assert torch.equal(cohort.memories[k].algorithm.g.flat, memory.algorithm.g.flat)
+        for k, memory in plain.memories.items():
+            ours_kept, kept = pack(cohort.memories[k]), pack(memory)
+            assert all(torch.equal(ours_kept[part], tensor) for part, tensor in kept.items())
+            assert bool(kept) == (name in ("feddyn", "fedrod", "fedcurv"))
 
 
 def cohort_of(
@@ -180,6 +194,17 @@ def test_a_run_resumes_with_another_backend(tmp_path: Path) -> None:
             read_tensors(at / "model.safetensors", "")[0] for at in (out, whole.directory)
         )
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.slow  # four actors start
+def test_personal_models_on_actors_beside_those_that_hold_all_cpus(tmp_path: Path) -> None:
+    engines = ({"workers": 1}, {"backend": "ray", "workers": 2})
+    table = {**SMALL, "rounds": 1, "personal": True, "algorithm": Remembering()}
+    for i, engine in enumerate(engines):
+        fedadb.run(Experiment(engine=engine, **table), tmp_path / str(i))
+    here, there = (json.loads((tmp_path / i / "personal-0001.json").read_text()) for i in "01")
+    assert here == there
+    assert list(here) == ["global", "tuned", "head"]
 
 
 def test_validation_data_are_evaluated_beside_ray(tmp_path: Path) -> None:

@@ -85,3 +85,18 @@ def test_clipping_shortens_a_long_vector_and_leaves_a_short_one() -> None:
     torch.testing.assert_close(clip(v, 1.0).flat, torch.tensor([0.6, 0.8, 0.0]))
     assert torch.equal(clip(v, 6.0).flat, v.flat)
     assert torch.equal(clip(v.zeros(), 1.0).flat, v.zeros().flat)
+
+
+def test_the_first_parts_split_off_as_views() -> None:
+    v = Vector.of({**vector(1, 2, 3).views(), "c": torch.tensor([[4.0, 5.0]])})
+    first, rest = v.split(vector(1, 2, 3).layout)
+    assert first.layout == vector(1, 2, 3).layout
+    assert (first.flat.tolist(), rest["c"].tolist()) == ([1, 2, 3], [[4, 5]])
+    first.flat.add_(1)
+    assert v.flat.tolist() == [2, 3, 4, 4, 5]
+
+
+def test_a_vector_of_other_parts_is_not_split() -> None:
+    for layout in (vector(1, 2).layout, Layout(("a", "z"), ((2, 1), (1,)))):
+        with pytest.raises(ValueError, match="does not begin with the parts of that layout"):
+            vector(1, 2, 3).split(layout)

@@ -20,13 +20,15 @@ from fedadb.storage.tensorfile import read_tensors
 from tests.deploy.conftest import Clock
 from tests.deploy.fake_grid import FakeGrid, Handler, experiment, nodes, train
 from tests.deploy.federation import require_equal_weights
+from tests.test_every_algorithm import QUICK
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("clock")]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, "fedadam"])
 def test_every_algorithm_is_bit_identical_to_a_simulation(name: str, tmp_path: Path) -> None:
-    e = experiment({"name": "fedadb", "steps": 2} if name == "fedadb" else name)
+    settings = {"steps": 2} if name == "fedadb" else QUICK.get(name, {})
+    e = experiment({"name": name, **settings})
     simulated = run(e, tmp_path / "simulated").rounds
     trained = train(e, tmp_path / "sites", FakeGrid(e.toml(), nodes()))
     for expected, actual in zip(simulated, trained, strict=True):

@@ -71,6 +71,13 @@ def test_clients_cannot_be_recorded(tmp_path: Path) -> None:
         train(e, tmp_path, FakeGrid(e.toml(), nodes()))
 
 
+def test_personal_models_are_refused(tmp_path: Path) -> None:
+    e = experiment().model_copy(update={"personal": True})
+    with pytest.raises(BadInput, match="personal: a server does not have the rows of its sites"):
+        train(e, tmp_path / "run", FakeGrid(e.toml(), nodes()))
+    assert not (tmp_path / "run").exists()
+
+
 def test_validation_data_are_refused(tmp_path: Path) -> None:
     e = experiment().model_copy(update={"validation": 0.1})
     with pytest.raises(BadInput, match=r"validation = 0\.1: sites train on all of their rows"):

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -13,11 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedadb.algorithms.fedavg import FedAvg
+from fedadb.algorithms.fednova import FedNova
 from fedadb.core.errors import Fault
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import participants
 from fedadb.deploy.client_app import app
+from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.delivery import TRAIN, NoReply, send_and_wait
 from fedadb.deploy.messages import (
     MAX_TEXT,
@@ -29,9 +34,11 @@ from fedadb.deploy.messages import (
     tensors_from_bytes,
     tensors_in,
 )
-from fedadb.deploy.reply_checks import Spread, cap_rows, check_counts, check_reply
+from fedadb.deploy.reply_checks import CheckedReply, Spread, cap_rows, check_counts, check_reply
 from fedadb.experiment.build import build_model, sample_clients
+from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
+from fedadb.experiment.settings import Deployment
 from fedadb.experiment.stored import read_run
 from fedadb.report.comparison import arrange
 from fedadb.report.page_data import page_data
@@ -456,6 +463,110 @@ def test_a_huge_control_variate_does_not_ruin_a_run(participation: float, tmp_pa
     assert all("the norm of its c is " in of_round["client-1"] for of_round in lost)
     weights, _ = read_tensors(tmp_path / "model.safetensors", "")
     assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
+@pytest.mark.parametrize("number", [0.3, -3e38])
+def test_a_single_number_may_differ_much_between_sites(number: float, tmp_path: Path) -> None:
+    """One site's classes are uneven, or it says so; those of the others are nearly balanced."""
+
+    def claiming(kl: float) -> Handler:
+        def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {**tensors, "upload/kl": torch.full_like(tensors["upload/kl"], kl)}
+
+        return changed(change)
+
+    e = experiment("feddisco", rounds=2, participation=1.0)
+    sites = {k: claiming(number if k == 1 else 0.001) for k in range(CLIENTS)}
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes(sites)))
+    assert not any("lost" in record for record in records)
+    weights, _ = read_tensors(tmp_path / "model.safetensors", "")
+    assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
+def test_parts_are_compared_in_the_order_of_the_upload() -> None:
+    """So the recorded reason is the same in every process. One reply is far in each part."""
+    parts = list("abcdefgh")
+    usual = dict.fromkeys(parts, 1.0)
+    norms = [usual | {part: 1e9} for part in reversed(parts)] + [usual] * 3
+    valid = {k: CheckedReply(EXAMPLE, of_parts) for k, of_parts in enumerate(norms)}
+    learner: Any = SimpleNamespace(algorithm=FedAvg())
+    sites: Any = SimpleNamespace(counted=[1] * len(norms))
+    cohort = SiteCohort(learner, sites, Deployment(), last_used={})
+    assert list(cohort._drop_far(valid, WEIGHTS)) == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert list(valid) == [8, 9, 10]
+
+
+def skewed(algorithm: str, rounds: int, **deployment: Any) -> Experiment:
+    """A small model at sites of different sizes, with different classes."""
+    e = experiment(algorithm, rounds, participation=1.0, min_replies=1, retries=0, **deployment)
+    table = e.table()
+    table["federation"]["partition"] = {"name": "dirichlet", "alpha": 0.3}
+    table["local"] |= {"lr": 0.05, "batch_size": 32}
+    return Experiment.read(table | {"model": {"name": "mlp", "hidden": [16]}})
+
+
+@pytest.mark.parametrize("a", [3e38, 1.0, -1.0])
+def test_a_site_does_not_choose_the_weight_of_its_steps(a: float, tmp_path: Path) -> None:
+    """A small one would multiply its update, and a large one those of the others."""
+    lying = changed(lambda tensors: {**tensors, "upload/a": torch.tensor(a)})
+    e = skewed("fednova", rounds=1)
+    (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: lying})))
+    assert list(record["lost"]) == ["client-1"]
+    assert re.fullmatch(r"its a is \S+, but \d+ rows give [\d.]+", record["lost"]["client-1"])
+
+
+def test_a_site_that_claims_many_rows_does_not_lengthen_the_steps_of_all(tmp_path: Path) -> None:
+    """The number of its steps, and so their weight, is that of the rows by which it counts."""
+    e, claimed = skewed("fednova", rounds=1), 10**12
+    a = FedNova().implied(e.local, claimed)["a"]
+    train_and_lie = changed(
+        lambda tensors: {
+            **tensors,
+            "upload/a": torch.tensor(a),
+            "examples": torch.tensor(claimed),
+        }
+    )
+
+    def lie(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "query":
+            table = {**table_in(app(message, context).content), "rows": claimed}
+            return Message(make_content(table), reply_to=message)
+        return train_and_lie(message, context)
+
+    (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({1: lie})))
+    assert "lost" not in record
+    weights, _ = read_tensors(tmp_path / "model.safetensors", "")
+    assert all(tensor.abs().max() < 100 for tensor in weights.values())
+
+
+def test_an_honest_site_may_take_many_more_steps(tmp_path: Path) -> None:
+    """Also one that counts by fewer rows than it has. The updates are equally long."""
+    filters = [{"name": "clip", "norm": 1e-3}]
+    e = skewed("fednova", rounds=1, filters=filters, max_share=0.25, median_bound=1.2)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes()))
+    assert "lost" not in records[0]
+
+
+def test_the_curvature_of_honest_skewed_sites_is_used(tmp_path: Path) -> None:
+    """Squares of gradients differ more than updates do; a huge one is still dropped."""
+    e = skewed("fedcurv", rounds=2)
+    records = train(e, tmp_path / "honest", FakeGrid(e.toml(), nodes()))
+    assert not any("lost" in record for record in records)
+    huge = changed(lambda tensors: {n: t * 1e6 if "/u/" in n else t for n, t in tensors.items()})
+    (record, _) = train(e, tmp_path / "huge", FakeGrid(e.toml(), nodes({1: huge})))
+    assert "the norm of its u is " in record["lost"]["client-1"]
+
+
+def test_a_number_is_not_measured_by_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sites take hundreds of steps, in batches of one row, before other replies are known."""
+    monkeypatch.setattr(FedNova, "spread", {})
+    table = experiment("fednova", rounds=1, retries=0).table()
+    small = {"model": {"name": "mlp", "hidden": [4]}, "local": {"epochs": 1, "batch_size": 1}}
+    e = Experiment.read(table | small)
+    records = train(e, tmp_path, FakeGrid(e.toml(), nodes()))
+    assert "lost" not in records[0]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,21 @@
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.algorithm import Round
-from fedadb.core.data import LocalPlan
-from fedadb.core.optimizers import SGD, AdamW
+from fedadb.core.algorithm import Context, Round
+from fedadb.core.data import Batch, LocalPlan, Shard
+from fedadb.core.errors import BadInput
+from fedadb.core.model import Model
+from fedadb.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedadb.core.schedules import Cosine, Exponential
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Weights
+from fedadb.core.vector import Vector, Weights
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
 
@@ -65,3 +70,57 @@ def test_training_changes_nothing_that_was_sent() -> None:
     second, _ = learner.train(data, Weights(w), None, Round(1, 1, 1, 40), Stream(0))
     assert torch.equal(w.flat, before)
     assert torch.equal(first.w.flat, second.w.flat)  # no momentum is carried over
+
+
+@dataclass(frozen=True)
+class OwnScale(FedAvg):
+    """FedAvg whose clients also train three numbers of their own, towards 1."""
+
+    sends_all: bool = False
+
+    def start(self, ctx: Context[Any]) -> Vector:
+        return Vector.of({**ctx.sent.w.views(), "own": torch.zeros(3)})
+
+    def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Any]) -> Tensor:
+        model, own = w.split(f.layout)
+        return super().loss(f, model, batch, ctx) + 500 * (own["own"] - 1).square().sum()
+
+    def upload(self, f: Model, w: Vector, data: Shard, ctx: Context[Any]) -> Weights:
+        return Weights(w if self.sends_all else w.split(f.layout)[0].clone())
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("optimizer", [SGD(), Adam()])
+def test_what_a_client_keeps_does_not_change_a_bit_of_what_it_sends(
+    optimizer: Optimizer, clip: float | None
+) -> None:
+    f, data = toy_model(), toy_shard(rows=22)
+    plan = LocalPlan(2, 5, 0.001, 1e-2, optimizer, clip=clip)
+    ends = []
+    for algorithm in (FedAvg(), OwnScale()):
+        learner = Learner(algorithm, f, plan)
+        training = learner.begin(data, Weights(f.weights()), None, Round(1, 9, 1, 22), Stream(4))
+        while training.batch is not None:
+            g = algorithm.gradient(f, training.w, training.batch, training.ctx)
+            learner.step(training, g)
+            training.batch = next(training.batches, None)
+        ends.append((learner.end(training)[0], training.w))
+    (plain, _), (ours, w) = ends
+    assert torch.equal(ours.w.flat, plain.w.flat)
+    assert (w["own"] > 0).all()
+    w.flat.zero_()
+    assert torch.equal(ours.w.flat, plain.w.flat)  # a copy: nothing of the rest is sent with it
+
+
+def test_an_example_of_a_reply_has_the_parts_of_a_reply() -> None:
+    f, sent = toy_model(), Weights(toy_model().weights())
+    example = Learner(OwnScale(), f, LocalPlan()).example_reply(sent, Round(1, 9, 1, 22))
+    assert example.w.layout == f.layout
+
+
+def test_weights_that_the_model_does_not_have_are_not_sent() -> None:
+    learner = Learner(OwnScale(sends_all=True), toy_model(), LocalPlan(1, 5, lr=1e-3))
+    expected = r"^OwnScale\.upload must return weights of the model alone: w\.split\(f\.layout\) "
+    sent = Weights(learner.f.weights())
+    with pytest.raises(BadInput, match=expected):
+        learner.train(toy_shard(), sent, None, Round(1, 1, 1, 40), Stream(0))

@@ -32,7 +32,7 @@ from fedadb.engine.pool import Pool
 from fedadb.engine.worker import Worker
 from tests.command_line import start
 from tests.conftest import toy_shard
-from tests.test_every_algorithm import CLIENTS, model, shards
+from tests.test_every_algorithm import CLIENTS, model, quick, shards
 
 PLAN = LocalPlan(2, 8, lr=0.05)
 Any_ = Algorithm[Any, Any, Any, Any]
@@ -66,7 +66,7 @@ def play(algorithm: Any_, cohort: Any, rounds: int = 3) -> list[Snapshot[Any]]:
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_workers_are_bit_identical_to_one_process(name: str, workers: int) -> None:
-    algorithm = ALGORITHMS[name]()
+    algorithm = quick(name)
     plain = OneByOne(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
     expected = play(algorithm, plain)
     with pool(algorithm, workers) as cohort:

@@ -20,12 +20,12 @@ from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.local import Learner
 from fedadb.engine.stacked import Stacked
 from tests.engine.test_pool import PLAN, play
-from tests.test_every_algorithm import CLIENTS, model, shards
+from tests.test_every_algorithm import CLIENTS, model, quick, shards
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_stacked_is_one_by_one_but_for_rounding(name: str) -> None:
-    algorithm = ALGORITHMS[name]()
+    algorithm = quick(name)
     cohorts: list[Any] = [
         kind(Learner(algorithm, model(algorithm), PLAN), shards(), Stream(1))
         for kind in (OneByOne, Stacked)

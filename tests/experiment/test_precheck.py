@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.core.optimizers import OPTIMIZERS, Optimizer
@@ -21,6 +21,7 @@ from fedadb.experiment.precheck import (
     models,
     optimizers,
     precheck,
+    server_methods,
     server_optimizers,
 )
 from fedadb.models import MODELS
@@ -36,6 +37,7 @@ def test_registries_are_those_of_the_package() -> None:
     assert list(models()) == list(MODELS)
     assert list(optimizers()) == list(OPTIMIZERS)
     assert list(server_optimizers()) == list(SERVER_OPTIMIZERS)
+    assert list(server_methods()) == list(SERVER_METHODS)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -100,6 +102,10 @@ WRONG: list[dict[str, Any]] = [
     {"algorithm": {"name": "fedavg", "mu": 1}},
     {"algorithm": {"name": "fedadb", "steps": 0}},
     {"algorithm": {"name": "fedprox", "mu": "much"}},
+    {"algorithm": {"name": "fedavgm", "tau": 1}},
+    {"algorithm": {"name": "fedadagrad", "beta2": 0.5}},
+    {"algorithm": {"name": "fedadam", "beta2": 1}},
+    {"algorithm": {"name": "fedyogi", "bias_correction": "yes"}},
     {"model": "lenet5"},
     {"model": {"name": "mlp", "hidden": [0]}},
     {"model": {"name": "mlp", "hidden": 5}},
@@ -124,7 +130,7 @@ def test_the_message_is_that_of_the_full_check(given: dict[str, Any]) -> None:
 
 
 def test_right_settings_pass() -> None:
-    for name in ALGORITHMS:
+    for name in (*ALGORITHMS, *SERVER_METHODS):
         precheck(Experiment(algorithm=name).table())
     for name in OPTIMIZERS:
         precheck(Experiment(local={"optimizer": name}).table())

@@ -20,7 +20,12 @@ def test_settings_without_effect_are_how_the_work_is_spread_and_how_sites_are_tr
     deployment = {key for key in SETTINGS if key.startswith("deployment.")}
     engine = {"engine.workers", "engine.overlap", "engine.backend", "engine.address"}
     assert having(affects="nothing") == engine | deployment
-    assert having(affects="records") == {"record_clients", "keep_broadcasts"}
+    assert having(affects="records") == {
+        "record_clients",
+        "personal",
+        "personal_every",
+        "keep_broadcasts",
+    }
 
 
 def test_sites_must_share_what_changes_their_training() -> None:

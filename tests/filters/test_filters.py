@@ -184,6 +184,9 @@ def test_a_client_that_diverges_can_be_dropped() -> None:
     assert play(FedAvg(), (Breaks(), NormBound(norm=1e9)))[-1].clients == [0, 3]
 
 
+HOLDS_ALL = {"feddisco"}  # the weight of its first reply depends on what the last one reports
+
+
 def test_a_server_holds_one_reply_at_a_time() -> None:
     alive: list[weakref.ref[Any]] = []
     most = 0
@@ -193,7 +196,7 @@ def test_a_server_holds_one_reply_at_a_time() -> None:
         alive.append(weakref.ref(one.w.flat))
         most = max(most, sum(ref() is not None for ref in alive))
 
-    for name in ALGORITHMS:
+    for name in ALGORITHMS.keys() - HOLDS_ALL:
         algorithm = ALGORITHMS[name]()
         learner = Learner(algorithm, model(algorithm), PLAN, (Clip(norm=1e9), NormBound(norm=1e9)))
         cohort = OneByOne(learner, shards() * 5, Stream(1))
@@ -316,6 +319,10 @@ class Median(Filter):
         (
             {"filter": [Median()], "algorithm": "fedexp"},
             "replaces the replies by one result, but FedExP",
+        ),
+        (
+            {"filter": [Median()], "algorithm": "fednova"},
+            "replaces the replies by one result, but FedNova",
         ),
         ({"deployment": {"norm_bound": 5.0}}, "deployment.norm_bound is now a filter.* norm = 5"),
         (

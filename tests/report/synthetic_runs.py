@@ -1,8 +1,9 @@
 """Run directories with chosen accuracies, written without training."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import tomli_w
@@ -64,3 +65,16 @@ def add_to_records(run: Path, **values: Any) -> None:
 def keep_rounds(run: Path, rounds: int) -> None:
     """Delete the later records, as if the run were still going on."""
     write_records(run, read_records(run)[:rounds])
+
+
+def add_personal(run: Path, accuracies: Mapping[str, Sequence[float | None]]) -> None:
+    """Add personal models to the run's last round, with the accuracy of each client."""
+    *before, last = read_records(run)
+    known = {k: [a for a in of_clients if a is not None] for k, of_clients in accuracies.items()}
+    statistics = {
+        f"personal_{kind}_{name}": value
+        for kind, values in known.items()
+        for name, value in (("mean", fmean(values)), ("worst", min(values)), ("spread", 0.25))
+    }
+    write_records(run, [*before, last | statistics | {"personal_seconds": 1.5}])
+    (run / f"personal-{last['round']:04}.json").write_text(json.dumps(accuracies))

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from fedadb.algorithms import ALGORITHMS
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
+from fedadb.algorithms.fedopt import METHODS
 from fedadb.datasets import DATASETS
 from fedadb.report import labels
 from fedadb.report.comparison import Comparison, arrange
@@ -20,6 +21,7 @@ def compare(directory: Path, methods: list[str] | None = None) -> Comparison:
 
 def test_every_registered_algorithm_and_dataset_has_a_displayed_name() -> None:
     registered = [(name, cls.__name__) for name, cls in ALGORITHMS.items()]
+    registered += zip(SERVER_METHODS, METHODS, strict=True)
     assert list(labels.METHODS.items()) == registered  # in the same order
     assert labels.DATASETS.keys() == set(DATASETS)
 
@@ -33,6 +35,15 @@ def test_different_settings_are_never_one_column(tmp_path: Path) -> None:
     assert comparison.methods == ["FedAvg", "FedADB"]
     assert comparison.settings == ["digits, lr=0.01", "digits, lr=0.1"]
     assert all([run.seed for run in runs] == [0, 1] for runs in comparison.runs.values())
+
+
+def test_a_server_optimiser_that_makes_a_method_is_no_setting_of_its_own(tmp_path: Path) -> None:
+    for name in ("fedadam", "fedavg", "fedavgm"):
+        make_run(tmp_path, [0.5], algorithm=name)
+    make_run(tmp_path, [0.5], algorithm={"name": "fedadam", "lr": 0.1})
+    comparison = compare(tmp_path)
+    assert comparison.methods == ["FedAvg", "FedAvgM", "FedAdam, lr=0.01", "FedAdam, lr=0.1"]
+    assert comparison.settings == ["digits"]
 
 
 def test_settings_that_look_alike_are_written_in_full(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from fedadb.algorithms import ALGORITHMS
 from fedadb.cli.reproduce import STUDIES
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.study import read_study
+from fedadb.exports import PAPER
 from fedadb.report import paper
 from fedadb.report.cells import PublishedRounds, Score
 from fedadb.report.recorded_runs import RecordedRun
@@ -95,7 +95,7 @@ def test_the_paper_s_settings_are_the_package_s_defaults() -> None:
         for method in known["algorithm"]:
             algorithm = {"name": method, **own.get(method, {})}
             assert paper.changed_settings(run(dataset=dataset, algorithm=algorithm)) == {}
-    assert known["algorithm"].keys() == ALGORITHMS.keys() - {"fedprox", "scaffold"}
+    assert known["algorithm"].keys() == {name.lower() for name in PAPER}
 
 
 def test_a_method_may_have_a_value_of_its_own_on_a_dataset() -> None:

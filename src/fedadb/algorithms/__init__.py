@@ -1,37 +1,22 @@
-"""The registry of algorithms: the only list of them, in the order of the paper's tables."""
+"""The registry of algorithms: those that the package exports, by their names in lower case.
 
+`fedadb/__init__.pyi` is the only list of them.
+"""
+
+from importlib import import_module
 from typing import Any
 
-from fedadb.algorithms.fedacg import FedACG
-from fedadb.algorithms.fedadb import FedADB
-from fedadb.algorithms.fedasam import FedASAM
-from fedadb.algorithms.fedavg import FedAvg
-from fedadb.algorithms.feddecorr import FedDecorr
-from fedadb.algorithms.feddyn import FedDyn
-from fedadb.algorithms.fedexp import FedExP
-from fedadb.algorithms.fedgela import FedGELA
-from fedadb.algorithms.fedlmd import FedLMD
-from fedadb.algorithms.fedntd import FedNTD
-from fedadb.algorithms.fedprox import FedProx
-from fedadb.algorithms.fedsol import FedSOL
-from fedadb.algorithms.scaffold import SCAFFOLD
+from fedadb.algorithms.fedopt import METHODS
 from fedadb.core.algorithm import Algorithm
+from fedadb.core.server_optimizers import ServerOptimizer
+from fedadb.exports import algorithm_names
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
-    algorithm.__name__.lower(): algorithm
-    for algorithm in (
-        FedAvg,
-        FedDyn,
-        FedASAM,
-        FedNTD,
-        FedGELA,
-        FedExP,
-        FedLMD,
-        FedDecorr,
-        FedACG,
-        FedSOL,
-        FedADB,
-        FedProx,
-        SCAFFOLD,
-    )
+    name.lower(): getattr(import_module(f"fedadb.algorithms.{name.lower()}"), name)
+    for name in algorithm_names()
+}
+
+# FedAvg with a server optimiser, whose settings are the method's.
+SERVER_METHODS: dict[str, type[ServerOptimizer]] = {
+    name.lower(): optimizer for name, optimizer in METHODS.items()
 }

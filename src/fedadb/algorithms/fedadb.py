@@ -181,6 +181,10 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
         r = ctx.round.t / ctx.round.total
         return r ** (missing_rate(ctx.counts) * ctx.sent.tau)
 
+    def personal(self, f: Model, w: Vector, x: Tensor) -> Tensor | None:
+        """ψ_L fits the client's own distribution; without LCB it is not trained."""
+        return f(w, x, "L").logits if self.calibrate else None
+
     def measure(
         self, f: Model, batch: DualBatch, ctx: Context[FedADBBroadcast]
     ) -> dict[str, Tensor]:

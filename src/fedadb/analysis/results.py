@@ -97,7 +97,7 @@ def run_analyses(
 def titles_of(runs: Sequence[StoredRun]) -> dict[Path, str]:
     """Algorithm and seed of each run; if several have the same, with the directory's name."""
     short = {
-        run.directory: f"{type(run.experiment.algorithm).__name__}, seed {run.experiment.seed}"
+        run.directory: f"{run.experiment.algorithm.name}, seed {run.experiment.seed}"
         for run in runs
     }
     titles = list(short.values())

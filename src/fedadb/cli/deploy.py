@@ -165,7 +165,7 @@ def server(
         run = running.submit(e, out, from_round, sets(settings, "engine.kernels"))
         forgotten = records[len(done) :]
         rounds = running.follow(run, out, e.rounds, len(done), show_message, forgotten)
-        title = f"{type(e.algorithm).__name__} across {e.federation.clients} sites"
+        title = f"{e.algorithm.name} across {e.federation.clients} sites"
         with (
             progress_bars(console) as bars,
             show_failed_observers(),

@@ -41,7 +41,7 @@ def train(
     from fedadb.engine.process import cores
     from fedadb.experiment.run import start_run
 
-    title = f"{type(e.algorithm).__name__} on {e.dataset}, seed {e.seed}"
+    title = f"{e.algorithm.name} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
     on_this_machine = e.engine.backend != "ray" or e.engine.address is None
     if workers != "auto" and workers > cores() and on_this_machine:

@@ -33,7 +33,7 @@ class ClientTrainer:
         learner: Learner[Any, Any, Any, Any],
         shards: Sequence[Shard],
         rng: Stream,
-        sent_kind: type[Any],
+        sent_kind: Any,
         memory_kind: Any,
     ) -> None:
         torch.set_num_threads(1)

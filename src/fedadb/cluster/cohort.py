@@ -20,7 +20,7 @@ from fedadb.cluster.connection import cpus, last_line
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import pack
+from fedadb.core.packing import kind_of, pack
 from fedadb.core.replies import Replies, Reply
 from fedadb.core.stream import Stream
 from fedadb.engine.local import Learner
@@ -51,6 +51,7 @@ class RayCohort:
     rng: Stream
     workers: int
     memories: MutableMapping[int, Any] = field(default_factory=dict)
+    reserved_cpus: int = 1  # per actor; 0: beside idle actors of another cohort
     _free: list[Any] = field(default_factory=list)
     _tasks: dict[Any, Task] = field(default_factory=dict)  # by the reference of their result
     _arguments: tuple[Any, ...] = ()  # of every actor, the large ones by reference
@@ -131,13 +132,13 @@ class RayCohort:
             ray.put(self.learner),
             ray.put(data),
             self.rng,
-            type(sent),
+            kind_of(sent),
             kind.memory,
         )
         return kind
 
     def _start_actor(self) -> None:
-        kind: Any = ray.remote(num_cpus=1, max_restarts=0)(ClientTrainer)
+        kind: Any = ray.remote(num_cpus=self.reserved_cpus, max_restarts=0)(ClientTrainer)
         actor = kind.remote(*self._arguments)
         self._tasks[actor.versions.remote()] = Task(actor, None)
 

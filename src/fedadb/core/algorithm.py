@@ -56,6 +56,12 @@ class Context(NamedTuple, Generic[B, C]):
         return self.plan.lr_at(self.round.t, self.round.total)
 
 
+class PreviousModel(NamedTuple):
+    """The memory of a client that compares itself with the model that it trained last."""
+
+    w: Vector  # before its first round, what it receives
+
+
 class Algorithm(Generic[S, B, C, U]):
     """A federated algorithm: a frozen dataclass whose fields are the hyperparameters.
 
@@ -109,6 +115,16 @@ class Algorithm(Generic[S, B, C, U]):
     # Whether `aggregate` needs single replies, and not only means or sums over them. Then it takes
     # no filter that replaces the replies by their robust mean.
     needs_single_replies: ClassVar[bool] = False
+
+    # Parts of an upload that differ more between honest clients than weights do, and the power of
+    # a server's bound on each. math.inf: no bound; then `implied` states it, or `aggregate` copes
+    # with any finite value.
+    spread: ClassVar[Mapping[str, float]] = {}
+
+    @property
+    def name(self) -> str:
+        """What titles and messages call the method."""
+        return type(self).__name__
 
     @property
     def default_clip(self) -> float | None:
@@ -164,7 +180,11 @@ class Algorithm(Generic[S, B, C, U]):
         return ()  # type: ignore[return-value]  # C defaults to tuple[()]
 
     def start(self, ctx: Context[B, C]) -> Vector:
-        """The weights at which local training starts."""
+        """The weights at which local training starts.
+
+        They may have more parts than the model, after its own: what a client trains and does not
+        send. Then `upload` leaves those parts out.
+        """
         return ctx.sent.w
 
     def batches(self, f: Model, data: Shard, ctx: Context[B, C], rng: Stream) -> Iterator[Any]:
@@ -200,13 +220,30 @@ class Algorithm(Generic[S, B, C, U]):
         """What the client sends after it trained to the weights w.
 
         `data` are the client's rows: what needs a pass over them after training is computed here.
-        Its tensors have the same shapes in every round. `ctx.memory` is still the old memory.
+        Its tensors have the same shapes in every round. `ctx.memory` is still the old memory. A
+        server of real sites drops a reply of which a part is much larger than usual; `spread` says
+        of which parts that is no sign of a wrong one.
         """
         return Weights(w)  # type: ignore[return-value]  # U defaults to Weights
+
+    def implied(self, plan: LocalPlan, rows: int) -> Mapping[str, float]:
+        """The numbers of an upload that follow from the client's number of rows, by name.
+
+        A server of real sites drops a reply that states another. If a site counts by fewer rows
+        than it has, the server uses the numbers of those.
+        """
+        return {}
 
     def remember(self, w: Vector, upload: U, ctx: Context[B, C]) -> C:
         """The client's memory after it trained to the weights w and made this upload."""
         return ctx.memory
+
+    def personal(self, f: Model, w: Vector, x: Tensor) -> Tensor | None:
+        """The logits of the client's own head, given the weights w that it trained to.
+
+        None: the method has no head for the client itself. `personal = true` evaluates it.
+        """
+        return None
 
 
 def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:

@@ -151,6 +151,10 @@ class LocalPlan:
         full, rest = divmod(rows, self.batch_size)
         return ([self.batch_size] * full + [rest] * (rest > 0)) * self.epochs
 
+    def steps(self, rows: int) -> int:
+        """The number of batches of a round, for a client with that many rows."""
+        return self.epochs * -(-rows // self.batch_size)
+
     def batches(self, data: Shard, rng: Stream) -> Iterator[Batch]:
         """Shuffled epochs; the last batch of an epoch holds the remaining rows."""
         generator = rng.at("local").generator()

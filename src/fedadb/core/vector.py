@@ -114,6 +114,16 @@ class Vector:
     def abs(self) -> "Vector":
         return self._with(self.flat.abs())
 
+    def split(self, layout: Layout) -> tuple["Vector", "Vector"]:
+        """Views of its first parts, which have that layout, and of the parts after them."""
+        names, shapes = self.layout.names, self.layout.shapes
+        n = len(layout.names)
+        if (names[:n], shapes[:n]) != (layout.names, layout.shapes):
+            raise ValueError("the Vector does not begin with the parts of that layout")
+        size = sum(layout.sizes)
+        first, rest = torch.split(self.flat, [size, self.flat.numel() - size])
+        return Vector(first, layout), Vector(rest, Layout(names[n:], shapes[n:]))
+
     def zeros(self) -> "Vector":
         return self._with(torch.zeros_like(self.flat))
 

@@ -1,5 +1,6 @@
 """Sites as a cohort: broadcasts and replies travel, data do not."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -108,9 +109,10 @@ class SiteCohort:
     ) -> CheckedReply | MissingReply:
         if isinstance(reply, NoReply):
             return MissingReply(reply.reason)
-        measures = self.learner.algorithm.measures
+        algorithm, rows = self.learner.algorithm, self.sites.rows[k]
+        implied = algorithm.implied(self.learner.plan, rows)
         try:
-            return check_reply(tensors_in(reply), w, self.sites.rows[k], example, measures)
+            return check_reply(tensors_in(reply), w, rows, example, algorithm.measures, implied)
         except Fault as error:
             return MissingReply(shown(error))
         except Exception as error:  # whatever a site sends, it must not stop the others
@@ -123,12 +125,14 @@ class SiteCohort:
         round's replies. Fewer than three have none that tells which of them is wrong. Then the
         median of recent replies takes its place, and before there are three of those, the norm of
         the weights themselves. The bound is squared in that case, because rounds differ more than
-        the sites of one round.
+        the sites of one round. Parts that have not the shape of the weights are not compared with
+        them. The algorithm's `spread` says which parts have a wider bound or none.
         """
         if self.deployment.median_bound is None:
             return {}
         dropped = {}
-        for part in next(iter(valid.values())).norms if valid else ():
+        parts = next(iter(valid.values())).norms if valid else {}
+        for part in parts:
             for k, reason in self._far(part, valid, w).items():
                 del valid[k]
                 dropped[k] = MissingReply(reason)
@@ -136,8 +140,11 @@ class SiteCohort:
 
     def _far(self, part: str, valid: Mapping[int, CheckedReply], w: Vector) -> dict[int, str]:
         """The clients whose part of that name is too long, and why."""
-        bound = self.deployment.median_bound
-        assert bound is not None, "the caller checks it"
+        assert self.deployment.median_bound is not None, "the caller checks it"
+        power = self.learner.algorithm.spread.get(part, 1)
+        if math.isinf(power):
+            return {}
+        bound = self.deployment.median_bound**power
         if len(valid) >= 3:
             spread, what = Spread.of(self._norms(part, valid)), "the median of the round"
         else:
@@ -146,6 +153,8 @@ class SiteCohort:
             if len(self._recent) >= 3:
                 recent = [(norms[part], rows) for norms, rows in self._recent]
                 spread, what = Spread.of(recent), "the median of recent replies"
+            elif not all(_is_vector(part, checked) for checked in valid.values()):
+                return {}
         largest = {k: spread.bound(self.sites.counted[k], bound) for k in valid}
         norms = {k: checked.norms[part] for k, checked in valid.items()}
         return {
@@ -159,13 +168,19 @@ class SiteCohort:
         return [(one.norms[part], self.sites.counted[k]) for k, one in replies.items()]
 
     def _counted(self, k: int, reply: Reply[Any]) -> Reply[Any]:
-        """The reply with the number of rows by which the site counts."""
-        counted = self.sites.counted[k]
-        return (
-            reply
-            if counted == self.sites.rows[k]
-            else reply._replace(examples=torch.tensor(counted))
-        )
+        """The reply with the number of rows by which the site counts, and what they imply."""
+        counted, upload = self.sites.counted[k], reply.upload
+        if counted == self.sites.rows[k]:
+            return reply
+        implied = self.learner.algorithm.implied(self.learner.plan, counted)
+        numbers = {
+            name: torch.full_like(getattr(upload, name), number) for name, number in implied.items()
+        }
+        return reply._replace(examples=torch.tensor(counted), upload=upload._replace(**numbers))
+
+
+def _is_vector(part: str, checked: CheckedReply) -> bool:
+    return isinstance(getattr(checked.reply.upload, part), Vector)
 
 
 def _length(part: str, norm: float) -> str:

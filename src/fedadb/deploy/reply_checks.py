@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ NUMBERS = (torch.float32, torch.float64, torch.int64, torch.int32)
 
 MAX_ROWS = 10**12  # of a site
 MAX_MEASUREMENT = 1e38  # the mean of several stays finite
+IMPLIED_TOLERANCE = 1e-5  # relative: sites state numbers in float32
 
 
 class CheckedReply(NamedTuple):
@@ -37,6 +39,7 @@ def check_reply(
     rows: int,
     example: Reply[Any],
     measures: Collection[str] = (),
+    implied: Mapping[str, float] = MappingProxyType({}),
 ) -> CheckedReply:
     """The reply in the tensors, or a Fault that says what is wrong with it.
 
@@ -46,6 +49,7 @@ def check_reply(
         rows: The site's number of rows.
         example: A reply with the types and shapes of a valid one.
         measures: The measurements that the algorithm declares; others are ignored.
+        implied: The numbers of an upload that follow from the number of rows.
     """
     expected = pack(example)
     for name, tensor in tensors.items():  # types first: nothing is computed with wrong ones
@@ -64,6 +68,10 @@ def check_reply(
     reply: Reply[Any] = unpack(kind_of(example), on_device, w.layout)
     if int(reply.examples) != rows:
         raise Fault(f"it claims {int(reply.examples)} rows, but has {rows}")
+    for name, number in implied.items():
+        stated = float(getattr(reply.upload, name))
+        if not math.isclose(stated, number, rel_tol=IMPLIED_TOLERANCE):
+            raise Fault(f"its {name} is {stated:.6g}, but {rows} rows give {number:.6g}")
     others = {name: part for name, part in reply.upload._asdict().items() if name != "w"}
     norms = {"w": update_norm(reply, w)} | {name: norm(part) for name, part in others.items()}
     measured = {

@@ -20,6 +20,7 @@ from fedadb.deploy.evaluation import SiteEvaluator
 from fedadb.deploy.participants import Participants
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
+from fedadb.engine.federate import Snapshot
 from fedadb.experiment.build import DataSummary, build_model, make_learner, pick_device
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
@@ -51,6 +52,8 @@ def site_backend(
         raise BadInput(
             "record_clients: a server does not know which classes its sites have; leave it out"
         )
+    if experiment.personal:
+        raise BadInput("personal: a server does not have the rows of its sites; leave it out")
     if experiment.validation:
         raise BadInput(
             f"validation = {experiment.validation:g}: sites train on all of their rows; leave it "
@@ -108,6 +111,11 @@ class SiteBackend:
         deployment = self.experiment.deployment
         cohort = SiteCohort(learner, self.sites, deployment, self.last_used, self.on_status)
         yield cohort, self._evaluator()
+
+    def personal_accuracies(
+        self, now: Snapshot[Any], memories: MutableMapping[int, Any]
+    ) -> dict[str, list[float]]:
+        raise AssertionError("personal is refused where the rows are at sites")
 
     def use(self, t: int, clients: Sequence[int]) -> None:
         self.last_used.update(dict.fromkeys(clients, t))

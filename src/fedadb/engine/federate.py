@@ -98,7 +98,7 @@ def federate(
     """
     algorithm, f, plan = learner.algorithm, learner.f, learner.plan
     s, optimizer_state, states = start.server, start.optimizer_state, list(start.filter_states)
-    name = type(algorithm).__name__
+    name = algorithm.name
     upload_shapes: Mapping[str, tuple[int, ...]] = {}
     with one_thread():
         for t in range(start.round.t + 1, start.round.total + 1):

@@ -44,7 +44,7 @@ class Training(Generic[B, C]):
     ctx: Context[B, C]
     filter_memories: Any  # what the client keeps for each filter
     w: Vector
-    optimizer_state: Any
+    optimizer_states: Sequence[Any]  # for the model's weights, and for what else it trains
     batches: Iterator[Any]
     batch: Any  # the next one; None at the end
     measured: Mapping[str, Tensor]
@@ -78,12 +78,18 @@ class Learner(Generic[S, B, C, U]):
         `memory` is None if the client has not taken part before. Returns its reply and its new
         memory.
         """
+        return self.end(self.fit(data, sent, memory, round, rng))
+
+    def fit(
+        self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
+    ) -> Training[B, C]:
+        """A client after its last step."""
         training = self.begin(data, sent, memory, round, rng)
         while training.batch is not None:
             g = self.algorithm.gradient(self.f, training.w, training.batch, training.ctx)
             self.step(training, g)
             training.batch = next(training.batches, None)
-        return self.end(training)
+        return training
 
     def begin(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
@@ -97,17 +103,23 @@ class Learner(Generic[S, B, C, U]):
         first = next(batches)
         with torch.no_grad():
             measured = self.algorithm.measure(self.f, first, ctx)
-        state = self.plan.optimizer.start(w)
-        return Training(data, ctx, memory.filters, w, state, batches, first, measured)
+        states = [self.plan.optimizer.start(part) for part in _parts(w, sent.w)]
+        return Training(data, ctx, memory.filters, w, states, batches, first, measured)
 
     def step(self, training: Training[B, C], g: Vector) -> None:
-        """One step of the local optimiser along the gradient g, which it may modify."""
-        ctx, w = training.ctx, training.w
-        if self.clip is not None:
-            g = clip(g, self.clip)
-        if (decay := self.algorithm.decay(ctx)) is not None:
-            g = g + decay * w
-        self.plan.optimizer.step(w, g, training.optimizer_state, ctx.lr, self.plan.weight_decay)
+        """One step of the local optimiser along the gradient g, which it may modify.
+
+        What a client trains beyond the model takes a step of its own, so the model's weights do not
+        depend on it, not even by rounding.
+        """
+        ctx, states = training.ctx, training.optimizer_states
+        parts = zip(_parts(training.w, ctx.sent.w), _parts(g, ctx.sent.w), states, strict=True)
+        for w, direction, state in parts:
+            if self.clip is not None:
+                direction = clip(direction, self.clip)
+            if (decay := self.algorithm.decay(ctx)) is not None:
+                direction = direction + decay * w
+            self.plan.optimizer.step(w, direction, state, ctx.lr, self.plan.weight_decay)
 
     def end(self, training: Training[B, C]) -> tuple[Reply[U], ClientMemory[C, Any]]:
         """The client's reply and its new memory, after its last step."""
@@ -143,7 +155,7 @@ class Learner(Generic[S, B, C, U]):
         y = torch.arange(self.f.classes, device=device)
         data, memory = Shard(Examples(x, y), y, self.f.classes, AsIs()), self.first_memory(sent.w)
         ctx = self._context(data, sent, memory, round)
-        upload = self._upload(sent.w, data, ctx)
+        upload = self._upload(self.algorithm.start(ctx), data, ctx)
         reply = Reply(upload, torch.tensor(len(data)))
         return send_through(self.filters, reply, memory.filters, sent.w, round)[0]
 
@@ -153,12 +165,17 @@ class Learner(Generic[S, B, C, U]):
             raise BadInput(
                 f"{type(self.algorithm).__name__}.upload must return a NamedTuple with the Vector w"
             )
+        if upload.w.layout != ctx.sent.w.layout:
+            raise BadInput(
+                f"{type(self.algorithm).__name__}.upload must return weights of the model alone: "
+                "w.split(f.layout) separates them from what else a client trains"
+            )
         return upload
 
     def _context(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any], round: Round
     ) -> Context[B, C]:
-        steps = torch.tensor(len(self.plan.sizes(len(data))))
+        steps = torch.tensor(self.plan.steps(len(data)))
         return Context(sent, memory.algorithm, data.counts, round, self.plan, steps)
 
     def require_usable(self, data: Shard) -> None:
@@ -170,3 +187,8 @@ class Learner(Generic[S, B, C, U]):
                 f"it has a row of class {len(data.counts) - 1}; the model's classes are "
                 f"0 to {self.f.classes - 1}"
             )
+
+
+def _parts(v: Vector, model: Vector) -> tuple[Vector, ...]:
+    """Views of the parts that the model has, and of those after them if there are any."""
+    return (v,) if v.layout == model.layout else v.split(model.layout)

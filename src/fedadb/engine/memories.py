@@ -33,7 +33,10 @@ class Memories(MutableMapping[int, C], Generic[C]):
         self._cached: OrderedDict[tuple[int, int], C] = OrderedDict()  # by client and version
 
     def __getitem__(self, k: int) -> C:
-        version = self.versions[k]
+        return self.read(k, self.versions[k])
+
+    def read(self, k: int, version: int) -> C:
+        """The client's memory of that version."""
         if (k, version) not in self._cached:
             remedy = (
                 f"client {k} cannot resume without it; delete the run's directory to start over"
@@ -86,3 +89,26 @@ class Memories(MutableMapping[int, C], Generic[C]):
         self._cached.move_to_end((k, version))
         while len(self._cached) > CACHED:
             self._cached.popitem(last=False)
+
+
+class ReadOnlyMemories(MutableMapping[int, C], Generic[C]):
+    """The memories of given versions, for cohorts that must change none: new ones are dropped."""
+
+    def __init__(self, memories: Memories[C], versions: Mapping[int, int]) -> None:
+        self._memories = memories
+        self._versions = versions
+
+    def __getitem__(self, k: int) -> C:
+        return self._memories.read(k, self._versions[k])
+
+    def __setitem__(self, k: int, memory: C) -> None:
+        pass
+
+    def __delitem__(self, k: int) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)

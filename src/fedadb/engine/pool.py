@@ -28,7 +28,7 @@ from torch import Tensor
 from fedadb.core.algorithm import Round
 from fedadb.core.data import Shard
 from fedadb.core.errors import Fault
-from fedadb.core.packing import pack
+from fedadb.core.packing import kind_of, pack
 from fedadb.core.replies import Replies, Reply
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -214,7 +214,7 @@ class Pool:
                 self.learner,
                 self.shards,
                 self.rng,
-                type(self._sent),
+                kind_of(self._sent),
                 self._kind.memory,
                 self._broadcast,
                 inbox,

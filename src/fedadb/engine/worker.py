@@ -104,7 +104,7 @@ class Worker:
     learner: Learner[Any, Any, Any, Any]
     shards: Sequence[Shard]
     rng: Stream
-    sent_kind: type[Any]
+    sent_kind: Any
     memory_kind: Any
     broadcast: SharedMemory
     inbox: SharedMemory
@@ -157,7 +157,7 @@ class Worker:
             self.heartbeat.add_(1)
             time.sleep(BEAT_SECONDS)
 
-    def _unpack(self, kind: type[Any], memory: SharedMemory, header: Header) -> Any:
+    def _unpack(self, kind: Any, memory: SharedMemory, header: Header) -> Any:
         return unpack(kind, memory.read(header), self.learner.f.layout)
 
 

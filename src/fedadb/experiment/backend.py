@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from fedadb.core.model import Model
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, TestSet
+from fedadb.engine.federate import Snapshot
 from fedadb.experiment.build import DataSummary
 from fedadb.experiment.config import Experiment
 from fedadb.progress import Progress
@@ -34,6 +35,16 @@ class Backend(Protocol):
         self, memories: MutableMapping[int, Any]
     ) -> AbstractContextManager[tuple[Cohort[Any], Evaluator]]:
         """Start the cohort, which reads and writes the clients' memories, and the evaluator."""
+        ...
+
+    def personal_accuracies(
+        self, now: Snapshot[Any], memories: MutableMapping[int, Any]
+    ) -> dict[str, list[float]]:
+        """The accuracy of each client's personal models after a round, by kind of model.
+
+        Kinds are "global", "tuned" and, if the algorithm's clients have one of their own, "head".
+        The memories are those after the round, and stay as they are.
+        """
         ...
 
     def use(self, t: int, clients: Sequence[int]) -> None:

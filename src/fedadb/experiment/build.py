@@ -51,6 +51,8 @@ class FederatedData:
     test: Examples  # in an order that mixes the classes
     test_domain: Tensor | None  # the domain of each test row, if the data have several
     summary: DataSummary
+    # each client's rows by cell of the test set: domain · C + class
+    cell_counts: Sequence[Sequence[int]]
     validation: Examples | None = None  # all clients' rows for it, mixed as the test rows are
 
     def test_set(self, f: Model, batch_size: int) -> TestSet:
@@ -80,6 +82,10 @@ def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData
     order = mixed_order(len(splits.test.y))
     validation = torch.from_numpy(held_out)[mixed_order(len(held_out))]
     domains = splits.domains
+    counts = cell_counts = class_counts(splits.train.y.numpy(), rows, classes)
+    if domains:
+        cells = (domains.train * classes + splits.train.y).numpy()
+        cell_counts = class_counts(cells, rows, classes * len(domains.names))
     return FederatedData(
         splits.spec,
         train,
@@ -91,10 +97,11 @@ def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData
         test_domain=domains.test[order].to(device) if domains else None,
         summary=DataSummary(
             splits.classes,
-            class_counts(splits.train.y.numpy(), rows, classes),
+            counts,
             domains.names if domains else (),
             _digest(splits, rows),
         ),
+        cell_counts=cell_counts,
         validation=splits.train.rows(validation).to(device) if len(held_out) else None,
     )
 

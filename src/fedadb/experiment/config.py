@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tomli_w
 from pydantic import BeforeValidator, ValidationError, field_validator, model_validator
 
-from fedadb.algorithms import ALGORITHMS
 from fedadb.algorithms.fedadb import FedADB
+from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
@@ -19,6 +19,7 @@ from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from fedadb.datasets import DATASETS, OWN
 from fedadb.datasets.tensors import KINDS, Data
 from fedadb.experiment import validation
+from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
 from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
@@ -54,10 +55,7 @@ class Experiment(Settings):
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
     model: Annotated[Architecture, BeforeValidator(to_model)] = LeNet()
     local: Annotated[LocalPlan, BeforeValidator(lambda given: _local_plan(given))] = LocalPlan()
-    algorithm: Annotated[
-        Algorithm[Any, Any, Any, Any],
-        BeforeValidator(lambda given: validation.to_named(ALGORITHMS, given, "algorithm")),
-    ] = FedADB()
+    algorithm: Annotated[Algorithm[Any, Any, Any, Any], BeforeValidator(to_algorithm)] = FedADB()
     # what happens to replies between clients and server, in this order
     filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
 
@@ -110,10 +108,12 @@ class Experiment(Settings):
         if type(self.local.schedule) not in SCHEDULES.values():  # the user's own may be wrong
             for t in range(1, self.rounds + 1):
                 self.local.lr_factor(t, self.rounds)
-        name = type(self.algorithm).__name__
+        name = self.algorithm.name
         if self.algorithm.own_server_step and self.server.optimizer is not None:
+            own = isinstance(self.algorithm, FedOpt)
+            instead = "; its settings are the algorithm's, such as algorithm.lr" * own
             raise BadInput(
-                f"server.optimizer: {name} has a server step of its own, so it takes none"
+                f"server.optimizer: {name} has a server step of its own, so it takes none{instead}"
             )
         for one in self.filter:
             if one.replaces_replies and self.algorithm.needs_single_replies:
@@ -143,12 +143,14 @@ class Experiment(Settings):
             "seed": self.seed,
             "validation": self.validation,
             "record_clients": self.record_clients,
+            "personal": self.personal,
+            "personal_every": self.personal_every,
             "keep_broadcasts": kept if kept == "auto" else list(kept),
             "model": model_table(self.model),
             "federation": federation,
             "local": local,
             "server": server,
-            "algorithm": validation.to_named_table(ALGORITHMS, self.algorithm),
+            "algorithm": algorithm_table(self.algorithm),
             "filter": [validation.to_named_table(FILTERS, one) for one in self.filter],
             "engine": validation.to_table(self.engine),
             "deployment": validation.to_table(self.deployment),

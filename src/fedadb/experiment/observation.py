@@ -162,7 +162,7 @@ class RunLog(Observer):
 
     def start(self, experiment: "Experiment", directory: Path, done: Sequence[Record]) -> None:
         self.directory, self.total, self.done = directory, experiment.rounds, len(done)
-        name = type(experiment.algorithm).__name__
+        name = experiment.algorithm.name
         if self.done == self.total:
             LOG.info("%s finished earlier, in %s", name, directory)
         elif done:

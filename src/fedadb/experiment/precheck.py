@@ -20,8 +20,11 @@ from fedadb.core.schedules import SCHEDULES, Exponential, Schedule
 from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
 from fedadb.experiment.settings import Settings
+from fedadb.exports import algorithm_names
 
 PACKAGE = Path(__file__).parent.parent
+FEDOPT = PACKAGE / "algorithms" / "fedopt.py"
+SERVER_OPTIMIZERS = PACKAGE / "core" / "server_optimizers.py"
 NAMESPACE = {
     "Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt,
     # of the local plan; its optimiser is checked by itself
@@ -52,7 +55,7 @@ def precheck(given: Mapping[str, Any]) -> None:
             _check_named("server.optimizer", given, registry)
     filters = own.get("filter", [])
     named = [
-        ("algorithm", own.get("algorithm"), algorithms()),
+        ("algorithm", own.get("algorithm"), algorithms() | server_methods()),
         ("model", own.get("model"), models()),
     ]
     if isinstance(filters, list):
@@ -88,13 +91,24 @@ def _check_named(key: str, given: str | Mapping[str, Any], registry: Mapping[str
 
 
 def algorithms() -> dict[str, Path]:
-    """The file of each registered algorithm: its name is that of the class in lower case."""
-    folder = PACKAGE / "algorithms"
-    tree = _parsed(folder / "__init__.py")
-    listed = next(node.iter for node in ast.walk(tree) if isinstance(node, ast.comprehension))
-    assert isinstance(listed, ast.Tuple)
-    names = [element.id.lower() for element in listed.elts if isinstance(element, ast.Name)]
-    return {name: folder / f"{name}.py" for name in names}
+    """The file of each registered algorithm."""
+    names = [name.lower() for name in algorithm_names()]
+    return {name: PACKAGE / "algorithms" / f"{name}.py" for name in names}
+
+
+def server_methods() -> dict[str, Path]:
+    """The file with the settings of each method that is FedAvg with a server optimiser."""
+    return dict.fromkeys(_classes_of_server_methods(), SERVER_OPTIMIZERS)
+
+
+def _classes_of_server_methods() -> dict[str, str]:
+    *_, methods = (node for node in _parsed(FEDOPT).body if isinstance(node, ast.AnnAssign))
+    assert isinstance(methods.value, ast.Dict)
+    return {
+        str(key.value).lower(): value.id
+        for key, value in zip(methods.value.keys, methods.value.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Name)
+    }
 
 
 def models() -> dict[str, Path]:
@@ -127,7 +141,7 @@ def optimizers() -> dict[str, Path]:
 
 def server_optimizers() -> dict[str, Path]:
     """The file of each registered server optimiser."""
-    return _registered_in(PACKAGE / "core" / "server_optimizers.py")
+    return _registered_in(SERVER_OPTIMIZERS)
 
 
 def _registered_in(path: Path) -> dict[str, Path]:
@@ -142,6 +156,8 @@ def _class_of(name: str, path: Path) -> str:
 
     The name of a server optimiser's class begins with Server.
     """
+    if path == SERVER_OPTIMIZERS and name in (named := _classes_of_server_methods()):
+        return named[name]
     classes = [node.name for node in _parsed(path).body if isinstance(node, ast.ClassDef)]
     plain = name.replace("_", "")
     return next((cls for cls in classes if cls.lower().removeprefix("server") == plain), "")

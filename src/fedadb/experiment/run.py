@@ -28,7 +28,7 @@ from fedadb.engine.checkpoint import (
 )
 from fedadb.engine.evaluate import Scores
 from fedadb.engine.federate import Snapshot, federate, initial
-from fedadb.engine.memories import Memories
+from fedadb.engine.memories import Memories, ReadOnlyMemories
 from fedadb.engine.pipeline import evaluated
 from fedadb.engine.process import one_thread
 from fedadb.experiment.backend import Backend, MakeBackend
@@ -38,6 +38,7 @@ from fedadb.experiment.config import Experiment
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
+from fedadb.experiment.personal import personal_record, write_accuracies
 from fedadb.experiment.simulation import simulation
 from fedadb.kernels.selection import kernels_of
 from fedadb.progress import Progress, no_progress
@@ -318,6 +319,9 @@ def _train(
             record = _record(experiment, backend, now, scores, seconds)
             if client_models:
                 record |= client_scores(now, backend.data.counts)
+            if experiment.evaluates_personal(now.round.t):
+                record |= _personal(backend, out, now, ReadOnlyMemories(memories, versions))
+                began += record["personal_seconds"]
             # The record comes before the checkpoint: a round that was recorded but not saved is
             # trained again, with the same result.
             record = append_record(out / ROUNDS, record)
@@ -334,6 +338,16 @@ def _train(
     metadata = {"experiment": experiment.toml(), "classes": json.dumps(backend.data.classes)}
     weights = pack(algorithm.deployed(now.server)) | f.constants()
     write_tensors(out / MODEL, weights, metadata)
+
+
+def _personal(
+    backend: Backend, out: Path, now: Snapshot[HasWeights], memories: ReadOnlyMemories[Any]
+) -> Record:
+    """Evaluate the clients' personal models; each client's accuracy goes into a file."""
+    began = time.perf_counter()
+    accuracies = backend.personal_accuracies(now, memories)
+    write_accuracies(out, now.round.t, accuracies)
+    return personal_record(accuracies) | {"personal_seconds": time.perf_counter() - began}
 
 
 def _committed(

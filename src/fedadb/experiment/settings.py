@@ -148,6 +148,10 @@ class Settings(BaseModel):
     # Also evaluate each client's model before the mean, on its own classes and on the others. That
     # takes one more evaluation per client of a round.
     record_clients: Annotated[bool, RECORDS] = False
+    # Also evaluate personal models of all clients. That takes a fine-tuning epoch per client, and a
+    # local round if the algorithm's clients have a head of their own.
+    personal: Annotated[bool, RECORDS] = False
+    personal_every: Annotated[int, Ge(1), RECORDS] = 50  # rounds; also after the last one
     # The rounds whose broadcast is kept, if the algorithm has something to keep; auto: the first,
     # T/20, T/2 and the last.
     keep_broadcasts: Annotated[tuple[Annotated[int, Ge(1)], ...] | Literal["auto"], RECORDS] = (
@@ -212,6 +216,10 @@ class Settings(BaseModel):
                 f"norm = {given['norm_bound']}"
             )
         return validation.to_dataclass(Deployment, given, "deployment")
+
+    def evaluates_personal(self, t: int) -> bool:
+        """Whether the clients' personal models are evaluated after round t."""
+        return self.personal and (t % self.personal_every == 0 or t == self.rounds)
 
     def keeps_broadcast(self, t: int) -> bool:
         """Whether what the algorithm keeps of round t's broadcast is saved."""

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fedadb.algorithms.fedavg import FedAvg
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.engine.cohorts import Cohort, OneByOne
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet
+from fedadb.engine.federate import Snapshot
+from fedadb.engine.local import Learner
+from fedadb.engine.personal import (
+    PersonalLearner,
+    PersonalStart,
+    has_own_head,
+    personal_accuracies,
+)
 from fedadb.engine.pool import Pool
 from fedadb.engine.process import cores, keep_freed_memory
 from fedadb.engine.stacked import Stacked
@@ -24,7 +33,7 @@ from fedadb.experiment.build import (
     pick_device,
 )
 from fedadb.experiment.config import Experiment
-from fedadb.progress import Progress
+from fedadb.progress import Progress, no_progress
 
 
 @contextmanager
@@ -36,9 +45,12 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
-    workers = worker_count(experiment, device.type)
+    worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
-    made = Simulation(experiment, data, build_model(experiment, data.spec, progress), workers)
+    f = build_model(experiment, data.spec, progress)
+    if experiment.personal:
+        has_own_head(experiment.algorithm, f)  # raises if the algorithm's hook is wrong
+    made = Simulation(experiment, data, f, progress)
     if experiment.engine.backend == "processes":
         yield made
         return
@@ -55,7 +67,7 @@ class Simulation:
     experiment: Experiment
     federated: FederatedData
     f: Model
-    workers: int
+    progress: Progress = no_progress
 
     @property
     def data(self) -> DataSummary:
@@ -77,29 +89,68 @@ class Simulation:
 
     @contextmanager
     def open(self, memories: MutableMapping[int, Any]) -> Iterator[tuple[Cohort[Any], Evaluator]]:
-        e, shards, rng = self.experiment, self.federated.shards, Stream(self.experiment.seed)
-        learner = make_learner(e, self.f)
+        learner, rng = make_learner(self.experiment, self.f), Stream(self.experiment.seed)
         keep_freed_memory()
-        if e.engine.cohort == "stacked":
-            yield Stacked(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
-        elif e.engine.backend == "ray":
+        if self.experiment.engine.cohort == "stacked":
+            stacked = Stacked(learner, self.federated.shards, rng, memories)
+            yield stacked, ImmediateEvaluator(self.recorded_set)
+            return
+        with self._cohort(learner, rng, memories) as cohort:
+            immediate = ImmediateEvaluator(self.recorded_set)
+            yield cohort, cohort if isinstance(cohort, Pool) else immediate
+
+    @contextmanager
+    def _cohort(
+        self,
+        learner: Learner[Any, Any, Any, Any],
+        rng: Stream,
+        memories: MutableMapping[int, Any],
+        clients: int | None = None,
+        reserved_cpus: int = 1,
+    ) -> Iterator[Cohort[Any]]:
+        e, shards = self.experiment, self.federated.shards
+        if e.engine.backend == "ray":
             from fedadb.cluster.cohort import RayCohort
             from fedadb.cluster.connection import cpus
 
-            actors = limit_workers(e, cpus())
-            with closing(RayCohort(learner, shards, rng, actors, memories)) as cohort:
-                yield cohort, ImmediateEvaluator(self.recorded_set)
-        elif self.workers == 1:
-            yield OneByOne(learner, shards, rng, memories), ImmediateEvaluator(self.recorded_set)
+            actors = limit_workers(e, cpus(), clients)
+            with closing(
+                RayCohort(learner, shards, rng, actors, memories, reserved_cpus)
+            ) as cohort:
+                yield cohort
+            return
+        workers = worker_count(e, pick_device(e.engine.device).type, clients)
+        if workers == 1:
+            yield OneByOne(learner, shards, rng, memories)
         else:
             overlap = e.engine.overlap
-            pool = Pool(learner, shards, rng, self.workers, self.recorded_set, memories, overlap)
+            pool = Pool(learner, shards, rng, workers, self.recorded_set, memories, overlap)
             with closing(pool):
-                yield pool, pool
+                yield pool
+
+    def personal_accuracies(
+        self, now: Snapshot[Any], memories: MutableMapping[int, Any]
+    ) -> dict[str, list[float]]:
+        e, f = self.experiment, self.f
+        # Addresses of their own: no other random number depends on whether this is done.
+        rng = Stream(e.seed).at("personal")
+        w = e.algorithm.deployed(now.server)
+        start: PersonalStart[Any]
+        if has_own_head(e.algorithm, f):
+            sent = e.algorithm.broadcast(now.server, f, rng.at("server", now.round.t))
+            start, algorithm, filters = PersonalStart(w, sent), e.algorithm, e.filter
+        else:  # how the algorithm trains does not matter, so no memory is read
+            start, algorithm, filters, memories = PersonalStart(w, ()), FedAvg(), (), {}
+        learner = PersonalLearner(algorithm, f, e.local, filters, test_set=self.test_set)
+        clients = e.federation.clients  # all of them train, not only those of a round
+        with self._cohort(learner, rng, memories, clients, reserved_cpus=0) as cohort:
+            return personal_accuracies(
+                cohort, start, now.round, self.test_set, self.federated.cell_counts, self.progress
+            )
 
 
-def worker_count(experiment: Experiment, device: str) -> int:
-    """The number of worker processes: at most one per client of a round.
+def worker_count(experiment: Experiment, device: str, clients: int | None = None) -> int:
+    """The number of worker processes, as `limit_workers` says.
 
     A GPU is used from one process. Workers are forked, which is safe with torch on Linux only.
     """
@@ -111,10 +162,14 @@ def worker_count(experiment: Experiment, device: str) -> int:
             f"engine.workers = {asked}: worker processes are supported on Linux only; leave it "
             "out, or use engine.backend = 'ray'"
         )
-    return limit_workers(experiment, cores()) if sys.platform == "linux" else 1
+    return limit_workers(experiment, cores(), clients) if sys.platform == "linux" else 1
 
 
-def limit_workers(experiment: Experiment, available: int) -> int:
-    """The number that the experiment sets, or all available; at most one per client of a round."""
+def limit_workers(experiment: Experiment, available: int, clients: int | None = None) -> int:
+    """The number that the experiment sets, or all available; at most one per client.
+
+    The clients are so many, or those of a round.
+    """
     asked = experiment.engine.workers
-    return min(available if asked == "auto" else asked, experiment.federation.sampled)
+    most = experiment.federation.sampled if clients is None else clients
+    return min(available if asked == "auto" else asked, most)

@@ -10,11 +10,11 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from fedadb.algorithms import ALGORITHMS
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Domain, assemble
 from fedadb.core.stream import Stream
 from fedadb.experiment import validation
+from fedadb.experiment.named_algorithms import to_algorithm
 from fedadb.experiment.stored import StoredRun
 from fedadb.experiment.toml_tables import renamed
 from fedadb.models import MODELS
@@ -91,6 +91,6 @@ def untrained_classifier(table: dict[str, Any], card: ModelCard) -> ImageClassif
     table, rng = renamed(table), Stream(0)
     with rng.at("body").seeded():
         body = validation.to_named(MODELS, table["model"], "model").body(card.shape)
-    heads = validation.to_named(ALGORITHMS, table["algorithm"], "algorithm").heads
+    heads = to_algorithm(table["algorithm"]).heads
     f = assemble(body, heads, Domain.unbounded(card.shape), len(card.classes), rng)
     return ImageClassifier(f.module.body, f.module.heads[f.head], card)

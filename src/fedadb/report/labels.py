@@ -1,6 +1,7 @@
 """How methods, datasets and settings are displayed: names, labels and colours.
 
-The registries would import torch, so the displayed names are listed here; a test compares them.
+The registry of datasets would import torch, so their displayed names are listed here; a test
+compares them.
 """
 
 import re
@@ -9,12 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedadb.experiment.presets import scenario
+from fedadb.exports import FEDOPT, algorithm_names
 
-METHODS = {
-    name.lower(): name
-    for name in ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD",
-                 "FedDecorr", "FedACG", "FedSOL", "FedADB", "FedProx", "SCAFFOLD")
-}  # fmt: skip
+METHODS = {name.lower(): name for name in (*algorithm_names(), *FEDOPT)}
 DATASETS = {
     "svhn": "SVHN", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
     "organamnist": "OrganAMNIST", "pathmnist": "PathMNIST", "tissuemnist": "TissueMNIST",

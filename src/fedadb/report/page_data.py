@@ -9,6 +9,7 @@ from fedadb.report.cells import Cell, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, t_quantile
+from fedadb.report.personal import KINDS, client_curve
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.tables import all_tables
 from fedadb.storage.records import REQUIRED
@@ -45,6 +46,7 @@ def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
         "t_quantiles": {n: t_quantile(n) for n in range(2, most_seeds + 1)},
         "tables": {table.name: _table(table) for table in all_tables(comparison)},
         "quantities": _quantities(all_runs),
+        "personal_kinds": list(KINDS.items()),
         "runs": shown,
     }
 
@@ -62,14 +64,23 @@ def _quantities(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
     """What runs recorded beyond the required keys: first algorithms' measurements, then costs."""
     keys = dict.fromkeys(key for run in runs for key in _measured_keys(run))
     return [
-        {"key": key, "label": f"{key} (%)" if key in ACCURACIES else key}
+        {"key": key, "label": f"{key} (%)" if _is_accuracy(key) else key}
         for key in sorted(keys, key=lambda key: key in COSTS or key.endswith("_seconds"))
     ]
 
 
+def _is_accuracy(key: str) -> bool:
+    return key in ACCURACIES or (key.startswith("personal_") and not key.endswith("_seconds"))
+
+
 def _measured_keys(run: RecordedRun) -> list[str]:
-    first = run.rounds[0]
-    numbers = [key for key in first if isinstance(first[key], (int, float, type(None)))]
+    """The keys of numbers in any round: some are not measured in the first."""
+    numbers = dict.fromkeys(
+        key
+        for record in run.rounds
+        for key, value in record.items()
+        if isinstance(value, (int, float, type(None)))
+    )
     return [key for key in numbers if key not in REQUIRED]
 
 
@@ -81,7 +92,7 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
 
     def measured(key: str) -> list[float | None]:
         values = [record.get(key) for record in run.rounds]
-        return _percent(values) if key in ACCURACIES else values
+        return _percent(values) if _is_accuracy(key) else values
 
     accuracy = [100 * a for a in run.accuracy]
     loss = [record["loss"] for record in run.rounds]
@@ -104,10 +115,20 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
             if i < len(run.rounds)
         ],
         "partition": run.partition,
+        "personal": {kind: _over_clients(client_curve([run], kind)) for kind in run.personal},
         "anchors": kept_anchors(run.directory),
         "analysis": run.analyses,
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
         "environment": json.dumps(run.environment, indent=2),
+    }
+
+
+def _over_clients(curve: Sequence[float]) -> dict[str, list[float | None]]:
+    """The accuracy over the share of clients (%), from the worst client to the best."""
+    points = thin(len(curve), MAX_POINTS)
+    return {
+        "x": [_rounded(100 * (k + 0.5) / len(curve)) for k in points],
+        "y": [_rounded(curve[k]) for k in points],
     }
 
 

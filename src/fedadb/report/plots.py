@@ -15,6 +15,7 @@ from fedadb.report.drawing import draw_panels, line_styles, literal, round_axis,
 from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, interval, mean_curve
 from fedadb.report.notes import rounds_deviation
+from fedadb.report.personal import KINDS, client_curve
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.sweeps import draw_sweep, find_sweeps
 
@@ -29,6 +30,8 @@ def draw_all(comparison: Comparison) -> dict[str, Figure]:
         name = "heatmap" if len(settings) == 1 else f"heatmap-{i}"
         title = literal(" ".join(_title_lines(comparison, setting)), most=80)
         figures[name] = draw_heatmap(title, comparison.by_method(setting))
+    if personal := draw_personal(comparison):
+        figures["personal"] = personal
     for key, lines in find_sweeps(comparison).items():
         figures[f"sweep-{key}"] = draw_sweep(key, lines, method_colours(comparison.methods))
     return figures
@@ -131,6 +134,41 @@ def draw_heatmap(title: str, runs: Mapping[str, list[RecordedRun]]) -> Figure:
     figure.colorbar(image, cax=scale, label="test accuracy of the class (%)")
     figure.suptitle(title, y=1 - 0.12 * inch, fontsize=12)
     return figure
+
+
+def draw_personal(comparison: Comparison) -> Figure | None:
+    """Accuracy over clients, from the worst, one panel per setting and kind of personal model.
+
+    The clients of all seeds are one curve. None if no run has personal models.
+    """
+    panels = [
+        (setting, kind, curves)
+        for setting in comparison.settings
+        for kind in KINDS
+        if (curves := _client_curves(comparison, setting, kind))
+    ]
+    if not panels:
+        return None
+    colours = method_colours(comparison.methods)
+
+    def draw(axes: Axes, i: int) -> None:
+        curves = panels[i][2]
+        axes.axvspan(0, 10, color="grey", alpha=0.15, linewidth=0)  # the worst tenth
+        styles = line_styles(list(curves.values()))
+        for (method, y), style in zip(curves.items(), styles, strict=True):
+            x = [100 * (k + 0.5) / len(y) for k in range(len(y))]
+            axes.plot(x, y, color=colours[method], label=method, linewidth=1.5, linestyle=style)
+        axes.set(xlabel="clients, from the worst (%)", ylabel="accuracy of the client (%)")
+        axes.set(xlim=(0, 100), ylim=(-2, 102))
+        axes.grid(alpha=0.3)
+
+    titles = [f"{literal(setting)}\n{KINDS[kind]}" for setting, kind, _ in panels]
+    return draw_panels(titles, draw)
+
+
+def _client_curves(comparison: Comparison, setting: str, kind: str) -> dict[str, list[float]]:
+    runs = comparison.by_method(setting)
+    return {m: curve for m, seeds in runs.items() if (curve := client_curve(seeds, kind))}
 
 
 def draw_partition(

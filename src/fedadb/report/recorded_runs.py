@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, with_config
 from typing_extensions import TypedDict
@@ -14,8 +14,15 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.settings import affecting, own_parts
 from fedadb.experiment.toml_tables import flatten, up_to_date
 from fedadb.storage.files import read_json
-from fedadb.storage.records import REQUIRED, Record, ends_complete, read_records
-from fedadb.storage.run_directory import ANALYSIS, ENVIRONMENT, EXPERIMENT, PARTITION, ROUNDS
+from fedadb.storage.records import REQUIRED, Record, Share, ends_complete, read_records
+from fedadb.storage.run_directory import (
+    ANALYSIS,
+    ENVIRONMENT,
+    EXPERIMENT,
+    PARTITION,
+    ROUNDS,
+    personal_file,
+)
 
 REQUIRED_SETTINGS: dict[str, type | tuple[type, ...]] = {  # and their types
     "dataset": str,
@@ -41,6 +48,9 @@ class PartitionFile(TypedDict, total=False):
 
 ENVIRONMENT_FORM: TypeAdapter[Any] = TypeAdapter(EnvironmentFile)
 PARTITION_FORM: TypeAdapter[Any] = TypeAdapter(PartitionFile)
+PERSONAL_FORM: TypeAdapter[Any] = TypeAdapter(
+    dict[Literal["global", "tuned", "head"], list[Share | None]]
+)
 ANALYSIS_FORM: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, dict[str, Any]])
 
 
@@ -113,6 +123,19 @@ class RecordedRun:
     def partition(self) -> dict[str, Any]:
         """The class names, and how many rows of each class every client holds."""
         return self._read_json(PARTITION, PARTITION_FORM)
+
+    @property
+    def personal_record(self) -> Record | None:
+        """The last record that has the accuracy of personal models; None if no record has it."""
+        return next((r for r in reversed(self.rounds) if "personal_global_mean" in r), None)
+
+    @cached_property
+    def personal(self) -> dict[str, list[float | None]]:
+        """Each client's accuracy in that round, by kind of model; None where there is none."""
+        record = self.personal_record
+        if record is None:
+            return {}
+        return self._read_json(personal_file(self.directory, record["round"]).name, PERSONAL_FORM)
 
     @property
     def analyses(self) -> dict[str, dict[str, Any]]:
@@ -190,7 +213,7 @@ def collect_runs(directories: Sequence[Path]) -> CollectedRuns:
             warnings.append(
                 f"{other.directory} and {directory} are the same experiment: counted once"
             )
-            run = max(other, run, key=lambda one: len(one.rounds))
+            run = max(other, run, key=lambda one: (len(one.rounds), bool(one.personal_record)))
         runs[identity] = run
     if not runs and not errors:
         names = ", ".join(map(str, directories))

@@ -17,6 +17,7 @@ from fedadb.report.metrics import (
     seed_statistics,
 )
 from fedadb.report.notes import notes
+from fedadb.report.personal import personal_table
 from fedadb.report.recorded_runs import RecordedRun
 
 
@@ -27,6 +28,7 @@ def all_tables(comparison: Comparison) -> list[Table]:
         summary_table(comparison),
         convergence_table(comparison),
         domain_table(comparison),
+        personal_table(comparison),
     ]
     return [table for table in tables if table]
 

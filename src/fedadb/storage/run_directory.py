@@ -16,6 +16,11 @@ TRACKED = "trackers.json"  # the names that MLflow and W&B have given to the run
 SITES = "sites.json"  # of a real federation: which site is which client, and the data's shape
 
 
+def personal_file(directory: Path, t: int) -> Path:
+    """The accuracy of each client's personal models after round t."""
+    return directory / f"personal-{t:04}.json"
+
+
 def kept_file(directory: Path, t: int) -> Path:
     """What the algorithm kept of its broadcast in round t."""
     return directory / f"kept-{t:04}.safetensors"

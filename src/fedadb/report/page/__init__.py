@@ -9,7 +9,10 @@ from jinja2 import Environment, FileSystemLoader, Template
 from plotly.offline import get_plotlyjs
 
 DIRECTORY = Path(__file__).parent
-SCRIPTS = ("elements", "plotting", "tables", "curves", "classes", "anchors", "analyses", "main")
+SCRIPTS = (
+    "elements", "plotting", "tables", "curves", "classes", "personal", "anchors", "analyses",
+    "main",
+)  # fmt: skip
 JSON_OPTIONS: dict[str, Any] = {
     "separators": (",", ":"),
     "ensure_ascii": False,

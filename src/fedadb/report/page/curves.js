@@ -82,8 +82,10 @@ function drawMeasured() {
   const styles = lineStyles(lines);
   $("measured-legend").replaceChildren(...methodsOf(measuring).map((method) =>
     element("li", {}, sample(method, styles[lines.findIndex((line) => line.method === method)]), method)));
-  const constant = unique(lines.flatMap((line) => line.y)).length === 1;
-  draw("measured-plot", lineTraces(lines, styles, 1.5), {
+  const constant = unique(lines.flatMap((line) => line.y).filter((v) => v !== null)).length === 1;
+  const sparse = { mode: "lines+markers", connectgaps: true };  // what only some rounds have
+  const traces = lineTraces(lines, styles, 1.5).map((trace) => (trace.y.includes(null) ? { ...trace, ...sparse } : trace));
+  draw("measured-plot", traces, {
     height: 340, xaxis: { title: { text: "round" }, whole: true },
     yaxis: { title: { text: label }, rangemode: constant ? "tozero" : "normal" },
   });

@@ -2,7 +2,7 @@
 
 const sections = {
   overview: drawOverview, curves: drawCurves, convergence: drawConvergence, classes: drawClassControls,
-  measured: drawMeasured, partition: drawPartition, anchors: drawAnchors, analysis: drawAnalyses,
+  measured: drawMeasured, partition: drawPartition, personal: drawPersonal, anchors: drawAnchors, analysis: drawAnalyses,
   runs: drawRuns,
 };
 const drawn = new Set();  // a section is drawn when it first comes near the window
@@ -37,6 +37,7 @@ onEvent("change", drawClasses, "class-method");
 onEvent("input", drawClasses, "round");
 onEvent("change", drawMeasured, "measured-setting", "measured-key");
 onEvent("change", drawPartition, "partition-setting", "partition-seed");
+onEvent("change", drawPersonal, "personal-setting", "personal-kind");
 onEvent("change", drawAnchors, "anchor-run");
 onEvent("change", drawAnalyses, "analysis-run", "analysis-model");
 addEventListener("resize", () => document.querySelectorAll(".scroll").forEach(hintScroll));
