@@ -155,8 +155,8 @@ def weight_of_steps(optimizer: Optimizer, steps: int) -> float:
     if not isinstance(optimizer, SGD) or optimizer.nesterov:
         given = f"{type(optimizer).__name__.lower()}{' with nesterov' * isinstance(optimizer, SGD)}"
         raise BadInput(
-            f"local.optimizer = {given!r}: the algorithm divides updates by their number of steps, "
-            "which needs 'sgd' without nesterov"
+            f"local.optimizer = {given!r}: the method divides by the number of local steps, which "
+            "needs 'sgd' without nesterov"
         )
     mu = optimizer.momentum
     return (steps - mu * (1 - mu**steps) / (1 - mu)) / (1 - mu)

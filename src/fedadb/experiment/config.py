@@ -104,14 +104,18 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> "Experiment":
         """Refuse settings that are right by themselves, but not together."""
-        self.algorithm.check_plan(self.local)
+        name = self.algorithm.name
+        try:
+            self.algorithm.check_plan(self.local)
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
         if type(self.local.schedule) not in SCHEDULES.values():  # the user's own may be wrong
             for t in range(1, self.rounds + 1):
                 self.local.lr_factor(t, self.rounds)
-        name = self.algorithm.name
         if self.algorithm.own_server_step and self.server.optimizer is not None:
-            own = isinstance(self.algorithm, FedOpt)
-            instead = "; its settings are the algorithm's, such as algorithm.lr" * own
+            instead = ""
+            if isinstance(self.algorithm, FedOpt):
+                instead = "; its settings are the algorithm's, such as algorithm.lr"
             raise BadInput(
                 f"server.optimizer: {name} has a server step of its own, so it takes none{instead}"
             )
