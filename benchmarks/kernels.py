@@ -10,6 +10,7 @@ results are written as JSON, too.
 """
 
 import argparse
+import copy
 import itertools
 import json
 import sys
@@ -26,12 +27,12 @@ from torch import Tensor, nn
 from benchmarks.flops import forward_flops, step_flops
 from benchmarks.peak import measure_peak
 from fedadb.algorithms.fedavg import FedAvg
-from fedadb.core.model import Classifier, Domain, Model, assemble
+from fedadb.core.model import Domain, Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, gradient
 from fedadb.engine.process import keep_freed_memory
 from fedadb.kernels.body import fast_body
-from fedadb.kernels.convolutions import fast_convolutions, is_fast
+from fedadb.kernels.convolutions import is_fast, use_kernels
 from fedadb.kernels.library import KernelsUnavailable, library
 from fedadb.models.cnn import CNN
 from fedadb.models.lenet import LeNet
@@ -80,8 +81,9 @@ def both(case: Case) -> tuple[Model, Model]:
         return replace(theirs, fast_body=fast), theirs
     if not any(map(is_fast, body.modules())):
         sys.exit(f"our kernels do not compute {body}")
-    heads = dict(theirs.module.heads.items())
-    return replace(theirs, module=Classifier(fast_convolutions(body), heads)), theirs
+    ours = replace(theirs, module=copy.deepcopy(theirs.module))
+    use_kernels(ours.module.body)
+    return ours, theirs
 
 
 def step(f: Model, w: Vector, x: Tensor, y: Tensor) -> Vector:

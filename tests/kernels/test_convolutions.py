@@ -18,7 +18,7 @@ from fedadb.core.vector import gradient
 from fedadb.experiment.build import build_model
 from fedadb.experiment.config import Experiment
 from fedadb.kernels import convolutions, library
-from fedadb.kernels.convolutions import FastConvolution, fast_convolutions, is_fast
+from fedadb.kernels.convolutions import FastConvolution, is_fast, use_kernels, use_torch
 from fedadb.kernels.notice import KernelsWarning, warn_of_torch
 from fedadb.kernels.selection import kernels_of, select_convolutions
 
@@ -28,6 +28,17 @@ SPEC = DataSpec(("a", "b", "c"), (3, 28, 28), Transform((0.5,) * 3, (0.5,) * 3))
 def convolution(inputs: int = 64, outputs: int = 64, kernel: int = 3, **settings: Any) -> nn.Conv2d:
     torch.manual_seed(0)
     return nn.Conv2d(inputs, outputs, kernel, **{"padding": 1, **settings})
+
+
+def fast_convolutions(module: nn.Module) -> nn.Module:
+    """A copy of the module on our own kernels."""
+    fast = copy.deepcopy(module)
+    use_kernels(fast)
+    return fast
+
+
+def is_torchs(body: nn.Module) -> bool:
+    return not any(isinstance(module, FastConvolution) for module in body.modules())
 
 
 def make(kernels: str = "auto") -> Model:
@@ -93,15 +104,38 @@ def test_other_modules_are_torchs(module: nn.Module) -> None:
     assert type(fast_convolutions(module)) is type(module)
 
 
-def test_the_copy_has_equal_weights_of_equal_names_and_the_body_stays_as_it_is() -> None:
+def test_the_weights_and_their_names_stay_as_they_are() -> None:
     body = nn.Sequential(convolution(3, 64), nn.Sequential(nn.ReLU(), convolution()))
-    fast = fast_convolutions(body)
-    assert type(fast.get_submodule("0")) is type(body.get_submodule("1.1")) is nn.Conv2d
-    assert type(fast.get_submodule("1.1")) is FastConvolution
-    assert list(fast.state_dict()) == list(body.state_dict())
-    for ours, torchs in zip(fast.parameters(), body.parameters(), strict=True):
-        assert torch.equal(ours, torchs)
-        assert ours is not torchs
+    before = dict(body.named_parameters())
+    use_kernels(body)
+    assert type(body.get_submodule("0")) is nn.Conv2d
+    assert type(body.get_submodule("1.1")) is FastConvolution
+    assert all(before[name] is parameter for name, parameter in body.named_parameters())
+    use_torch(body)
+    assert type(body.get_submodule("1.1")) is nn.Conv2d
+
+
+class CallsItself(nn.Module):
+    """Its function refers to the module that it belongs to, as a copy's would not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(64, 64, 3, padding=1)
+        self.steps = [lambda x: self.convolution(x).flatten(1)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.steps[0](x)
+        return y
+
+
+@pytest.mark.usefixtures("needs_kernels")
+def test_a_body_whose_functions_refer_to_itself_is_trained() -> None:
+    body = CallsItself()
+    select_convolutions(body, (64, 4, 4))
+    assert type(body.convolution) is FastConvolution
+    x = torch.randn(2, 64, 4, 4)
+    zeros = {name: torch.zeros_like(p) for name, p in body.named_parameters()}
+    assert not torch.func.functional_call(body, zeros, (x,)).any()
 
 
 @pytest.mark.usefixtures("needs_kernels")
@@ -191,9 +225,10 @@ def test_resnet_is_computed_by_our_own_kernels_unless_torchs_are_asked_for() -> 
 def test_without_a_compiler_torch_computes_and_one_sentence_says_so() -> None:
     body = nn.Sequential(convolution())
     with pytest.warns(KernelsWarning, match="no C\\+\\+ compiler is installed"):
-        assert select_convolutions(body, (64, 8, 8)) is body
+        select_convolutions(body, (64, 8, 8))
+    assert is_torchs(body)
     small = nn.Sequential(convolution(3, 64))
-    assert select_convolutions(small, (3, 8, 8)) is small  # nothing to compile, nothing to say
+    select_convolutions(small, (3, 8, 8))  # nothing to compile, nothing to say
 
 
 @pytest.mark.usefixtures("needs_kernels")
@@ -201,9 +236,12 @@ def test_kernels_that_compute_something_else_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body = nn.Sequential(convolution())
-    assert select_convolutions(body, (64, 8, 8)) is not body
+    select_convolutions(body, (64, 8, 8))
+    assert not is_torchs(body)
+    body = nn.Sequential(convolution())
     monkeypatch.setattr(convolutions, "convolve", lambda x, weight: 2 * x)
     warn_of_torch.cache_clear()
     with pytest.warns(KernelsWarning, match="compute other features than torch"):
-        assert select_convolutions(body, (64, 8, 8)) is body
+        select_convolutions(body, (64, 8, 8))
+    assert is_torchs(body)
     warn_of_torch.cache_clear()

@@ -101,8 +101,8 @@ class Model:
     A `fast_body` computes the same features as the module's body, except for rounding. It is used
     for float32 inputs of the domain's shape on a CPU; torch computes everything else: bfloat16,
     other devices, `torch.vmap`, `torch.func`, forward-mode derivatives, and modules with shared
-    weights. A fast body has first derivatives only. For second ones, take
-    `replace(f, fast_body=None)`, or set `engine.kernels = "torch"`; analyses do so.
+    weights. A fast body has first derivatives only. For second ones, set
+    `engine.kernels = "torch"`, as analyses do, or take `replace(f, fast_body=None)`.
     The same rules hold for convolutions of many channels, which a run replaces in the body itself.
     """
 

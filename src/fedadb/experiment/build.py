@@ -13,7 +13,7 @@ from torch import Tensor
 from fedadb import datasets
 from fedadb.core.data import DataSpec, Examples, Shard, Splits
 from fedadb.core.errors import BadInput
-from fedadb.core.model import Classifier, Model, assemble
+from fedadb.core.model import Model, assemble
 from fedadb.core.stream import Stream
 from fedadb.engine.evaluate import TestSet, TestSetWithValidation, mixed_order
 from fedadb.engine.local import Learner
@@ -127,8 +127,8 @@ def build_model(e: Experiment, spec: DataSpec, progress: Progress = no_progress)
         return f
     if fast := select_body(body, domain.shape, progress):
         return replace(f, fast_body=fast)
-    heads = dict(f.module.heads.items())
-    return replace(f, module=Classifier(select_convolutions(body, domain.shape, progress), heads))
+    select_convolutions(body, domain.shape, progress)
+    return f
 
 
 def takes_own_kernels(engine: Engine, device: torch.device) -> bool:

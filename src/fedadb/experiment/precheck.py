@@ -177,6 +177,7 @@ def declared(path: Path, name: str) -> type[Any] | None:
         for one in (*_bases(found[0], path), found[0])
         for statement in one.body
         if isinstance(statement, ast.AnnAssign)
+        and not ast.unparse(statement.annotation).startswith("ClassVar")  # it is no field
     ]
     cls = ast.ClassDef(name, bases=[], keywords=[], body=body or [ast.Pass()], decorator_list=[])
     module = ast.fix_missing_locations(ast.Module([cls], type_ignores=[]))

@@ -1,7 +1,5 @@
 """Bodies whose 3×3 convolutions of many channels are computed by our own kernels."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -39,16 +37,22 @@ class FastConvolution(nn.Conv2d):
         )
 
 
-def fast_convolutions(body: nn.Module) -> nn.Module:
-    """A copy of the body with equal weights, in which our kernels compute what they are faster at.
+def use_kernels(body: nn.Module) -> None:
+    """From now on, our kernels compute what they are faster at.
 
-    These are 3×3 convolutions of at least 32 channels with stride 1 and a padding of 1.
+    These are 3×3 convolutions of at least 32 channels with stride 1 and a padding of 1. The body
+    itself changes: a copy's own functions could still call the modules of the original.
     """
-    fast = copy.deepcopy(body)
-    for module in fast.modules():
+    for module in body.modules():
         if is_fast(module):
             module.__class__ = FastConvolution
-    return fast
+
+
+def use_torch(body: nn.Module) -> None:
+    """Undo `use_kernels`."""
+    for module in body.modules():
+        if isinstance(module, FastConvolution):
+            setattr(module, "__class__", nn.Conv2d)  # noqa: B010
 
 
 def is_fast(module: nn.Module) -> bool:

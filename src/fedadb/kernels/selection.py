@@ -25,26 +25,34 @@ def select_body(
         shape: The shape of one input.
         progress: Reports the compilation.
     """
+    import torch
+
     from fedadb.kernels.body import fast_body
 
     fast = fast_body(body, shape)
-    usable = fast is not None and _is_usable(progress) and _agrees(fast, body, shape)
-    return fast if usable else None
+    if fast is None or not _is_usable(progress):
+        return None
+    weights = torch.cat([p.detach().flatten() for p in body.parameters()])
+    x = _images(shape)
+    return fast if _agree(_computed(fast, weights, x), _computed(body, x)) else None
 
 
 def select_convolutions(
     body: "nn.Module", shape: tuple[int, ...], progress: Progress = no_progress
-) -> "nn.Module":
-    """The body with our own kernels for its convolutions of many channels.
+) -> None:
+    """Let our own kernels compute the body's convolutions of many channels.
 
-    It is the body as it is if it has no such convolutions, or if the kernels cannot be used here.
+    The body stays as it is if it has no such convolutions, or if the kernels cannot be used here.
     """
-    from fedadb.kernels.convolutions import fast_convolutions, is_fast
+    from fedadb.kernels.convolutions import is_fast, use_kernels, use_torch
 
     if not any(map(is_fast, body.modules())) or not _is_usable(progress):
-        return body
-    fast = fast_convolutions(body)
-    return fast if _agrees(lambda weights, x: fast(x), body, shape) else body
+        return
+    x = _images(shape)
+    expected = _computed(body, x)
+    use_kernels(body)
+    if not _agree(_computed(body, x), expected):
+        use_torch(body)
 
 
 def _is_usable(progress: Progress) -> bool:
@@ -58,23 +66,29 @@ def _is_usable(progress: Progress) -> bool:
     return True
 
 
-def _agrees(
-    fast: "Callable[[Tensor, Tensor], Tensor]", body: "nn.Module", shape: tuple[int, ...]
-) -> bool:
-    """Whether both compute the same features: a compiler may be wrong, and a sentence says so."""
+def _images(shape: tuple[int, ...]) -> "Tensor":
+    """Two random images."""
     import torch
 
     from fedadb.core.stream import Stream
 
-    weights = torch.cat([p.detach().flatten() for p in body.parameters()])
-    x = torch.randn(2, *shape, generator=Stream(0).generator())
+    return torch.randn(2, *shape, generator=Stream(0).generator())
+
+
+def _computed(function: "Callable[..., Tensor]", *arguments: "Tensor") -> "Tensor":
+    import torch
+
     with torch.no_grad():
-        expected, features = body(x), fast(weights, x)
-    same = features.shape == expected.shape
-    agrees = same and bool((features - expected).norm() <= 1e-3 * expected.norm())
-    if not agrees:
+        return function(*arguments)
+
+
+def _agree(ours: "Tensor", torchs: "Tensor") -> bool:
+    """Whether the features are the same: a compiler may be wrong, and a sentence says so."""
+    same = ours.shape == torchs.shape
+    agree = same and bool((ours - torchs).norm() <= 1e-3 * torchs.norm())
+    if not agree:
         warn_of_torch("the compiled kernels compute other features than torch")
-    return agrees
+    return agree
 
 
 def kernels_of(f: "Model") -> str:
