@@ -11,7 +11,13 @@ MODULES = {
 }
 PAPER = ("FedAvg", "FedDyn", "FedASAM", "FedNTD", "FedGELA", "FedExP", "FedLMD", "FedDecorr",
          "FedACG", "FedSOL", "FedADB")  # fmt: skip
-FEDOPT = ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi")  # names of FedAvg with a server optimiser
+# Names of FedAvg with a server optimiser, and the optimiser's class in core.server_optimizers.
+FEDOPT = {
+    "FedAvgM": "ServerSGD",
+    "FedAdagrad": "ServerAdagrad",
+    "FedAdam": "ServerAdam",
+    "FedYogi": "ServerYogi",
+}
 
 
 def algorithm_names() -> list[str]:

@@ -280,11 +280,14 @@ def test_what_backward_reads_must_be_what_forward_returned() -> None:
     y, saved, which = torch.ops.fedadb.forward(x, w, program)
     arguments = [y, y, saved, which, w, program, shape, True, True]
     torch.ops.fedadb.backward(*arguments)
-    for i in range(4):
+    for i in range(5):
         short = list(arguments)
         short[i] = short[i][:-1]
-        with pytest.raises(ValueError, match="`forward` of 2 images returns tensors of"):
+        with pytest.raises(ValueError, match="`forward` of 2 images of shape"):
             torch.ops.fedadb.backward(*short)
+    arguments[6] = [2, 1, 4, 4]
+    with pytest.raises(ValueError, match="`forward` of 2 images of shape"):
+        torch.ops.fedadb.backward(*arguments)
 
 
 def test_no_image_has_no_feature(lenet: tuple[nn.Sequential, LanesBody, Tensor]) -> None:

@@ -71,7 +71,9 @@ def test_other_models_are_computed_by_torch() -> None:
 @pytest.mark.usefixtures("needs_kernels")
 def test_second_derivatives_are_refused_and_not_wrong() -> None:
     f, x = make(), torch.rand(3, 1, 28, 28)
-    with pytest.raises(NotImplementedError, match="no second derivatives: use a model without"):
+    with pytest.raises(
+        NotImplementedError, match='no second derivatives: set engine.kernels = "torch"'
+    ):
         curvature(f, x)
     assert curvature(replace(f, fast_body=None), x).isfinite().all()
 

@@ -8,16 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from fedadb.core import server_optimizers
 from fedadb.core.algorithm import Algorithm, Round
 from fedadb.core.replies import Reply, average
-from fedadb.core.server_optimizers import (
-    ServerAdagrad,
-    ServerAdam,
-    ServerOptimizer,
-    ServerSGD,
-    ServerYogi,
-)
+from fedadb.core.server_optimizers import ServerOptimizer
 from fedadb.core.vector import Vector
+from fedadb.exports import FEDOPT
 
 O = TypeVar("O")  # noqa: E741  # what the optimiser accumulates
 
@@ -53,8 +49,5 @@ class FedOpt(Algorithm[FedOptState[Any]]):
 
 # The optimiser behind each name; its settings are the method's.
 METHODS: dict[str, type[ServerOptimizer]] = {
-    "FedAvgM": ServerSGD,
-    "FedAdagrad": ServerAdagrad,
-    "FedAdam": ServerAdam,
-    "FedYogi": ServerYogi,
+    name: getattr(server_optimizers, optimizer) for name, optimizer in FEDOPT.items()
 }

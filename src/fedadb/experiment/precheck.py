@@ -20,10 +20,9 @@ from fedadb.core.schedules import SCHEDULES, Exponential, Schedule
 from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
 from fedadb.experiment.settings import Settings
-from fedadb.exports import algorithm_names
+from fedadb.exports import FEDOPT, algorithm_names
 
 PACKAGE = Path(__file__).parent.parent
-FEDOPT = PACKAGE / "algorithms" / "fedopt.py"
 SERVER_OPTIMIZERS = PACKAGE / "core" / "server_optimizers.py"
 NAMESPACE = {
     "Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt,
@@ -102,13 +101,7 @@ def server_methods() -> dict[str, Path]:
 
 
 def _classes_of_server_methods() -> dict[str, str]:
-    *_, methods = (node for node in _parsed(FEDOPT).body if isinstance(node, ast.AnnAssign))
-    assert isinstance(methods.value, ast.Dict)
-    return {
-        str(key.value).lower(): value.id
-        for key, value in zip(methods.value.keys, methods.value.values, strict=True)
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Name)
-    }
+    return {name.lower(): optimizer for name, optimizer in FEDOPT.items()}
 
 
 def models() -> dict[str, Path]:

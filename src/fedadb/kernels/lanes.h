@@ -34,6 +34,18 @@ inline float total(Lanes v) {
   return sum;
 }
 
+// Memory that is handed out in parts; without a beginning, it only counts.
+struct Memory {
+  float* begin;
+  size_t used = 0;
+
+  float* take(size_t count) {
+    float* part = begin ? begin + used : nullptr;
+    used += count;
+    return part;
+  }
+};
+
 template <int Value>
 using Size = std::integral_constant<int, Value>;
 

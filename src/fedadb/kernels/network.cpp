@@ -36,8 +36,7 @@ void fedadb_forward(const Layer* layers, int count, const float* x, long n, cons
   ForwardMemory memory(net, work);
   Parameters<const float> w(net, parameters);
   int convolutions = net.convolutions();
-  const Layer& first = net[0];
-  size_t pixels = (size_t)first.in * first.height * first.width, features = net.last().features();
+  size_t pixels = net.pixels(), features = net.last().features();
   for (int i = 0; i < convolutions; i++) pack_weights(net[i], w.weight[i], false, memory.packed[i]);
   for (long start = 0; start < n; start += CHUNK) {
     int images = (int)(n - start < CHUNK ? n - start : CHUNK);
@@ -48,7 +47,7 @@ void fedadb_forward(const Layer* layers, int count, const float* x, long n, cons
     for (int block = 0; block < columns; block += LANES) {
       if (!which) input = saved;
       const long image = start + block;
-      enter(first, x + image * pixels, (int)(n - image < LANES ? n - image : LANES), input);
+      enter(net[0], x + image * pixels, (int)(n - image < LANES ? n - image : LANES), input);
       for (int i = 0; i < convolutions; i++) {
         const Layer& layer = net[i];
         float* next = input + layer.input_size();
@@ -80,8 +79,7 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
   BackwardMemory memory(net, work);
   Parameters<const float> w(net, parameters);
   int convolutions = net.convolutions();
-  const Layer& first = net[0];
-  size_t pixels = (size_t)first.in * first.height * first.width, features = net.last().features();
+  size_t pixels = net.pixels(), features = net.last().features();
   std::memset(work, 0, (gradient ? memory.both : memory.biases) * sizeof(float));
   for (int i = 0; i < convolutions; i++) {
     pack_weights(net[i], w.weight[i], true, memory.flipped[i]);
@@ -148,11 +146,11 @@ void fedadb_backward(const Layer* layers, int count, const float* y, const float
 
 // Values of working memory that a convolution of many channels needs, and the gradient of its weights.
 size_t fedadb_convolve_work(const Convolution* c) {
-  return ConvolutionMemory(*c, nullptr).end - (float*)nullptr;
+  return ConvolutionMemory(*c, nullptr).size;
 }
 
 size_t fedadb_weight_gradient_work(const Convolution* c) {
-  return WeightGradientMemory(*c, nullptr).end - (float*)nullptr;
+  return WeightGradientMemory(*c, nullptr).size;
 }
 
 // y: the convolution of x with w, which is out × in × 3 × 3. If `flipped`, w is in × out × 3 × 3 and

@@ -51,6 +51,7 @@ struct Network {
 
   const Layer& operator[](int i) const { return layers[i]; }
   const Layer& last() const { return layers[count - 1]; }
+  size_t pixels() const { return (size_t)layers[0].in * layers[0].height * layers[0].width; }
   int convolutions() const {
     int i = 0;
     while (i < count && !layers[i].linear()) i++;
@@ -88,18 +89,6 @@ struct Parameters {
       bias[i] = weight[i] + net[i].weights();
       memory = bias[i] + net[i].out;
     }
-  }
-};
-
-// Memory that is handed out in parts; without a beginning, it only counts.
-struct Memory {
-  float* begin;
-  size_t used = 0;
-
-  float* take(size_t count) {
-    float* part = begin ? begin + used : nullptr;
-    used += count;
-    return part;
   }
 };
 

@@ -7,13 +7,15 @@ import ctypes
 import itertools
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedadb.kernels.library import library
+from fedadb.kernels.registration import register, register_gradient
 
 KERNELS = (0, 1, 3, 5, 7)  # 0: a linear layer
 MOST_LAYERS = 32  # as in network.h
@@ -77,7 +79,8 @@ def _require_network(layers: Sequence[Layer]) -> None:
         raise ValueError(f"the kernels compute no network of the layers {layers}")
 
 
-class Network(NamedTuple):
+@dataclass(frozen=True)
+class Network:
     """Layers as an argument of the operators, and what the kernels need to know of them."""
 
     layers: tuple[Layer, ...]
@@ -87,24 +90,66 @@ class Network(NamedTuple):
     forward_work: int  # values of working memory
     backward_work: int
 
+    # Every step asks for these.
+
+    @cached_property
+    def image_shape(self) -> tuple[int, int, int]:
+        first = self.layers[0]
+        return first.inputs, first.height, first.width
+
+    @cached_property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def saved_values(self) -> int:
+        """For one image: the inputs of its layers."""
+        return sum(layer.input_size for layer in self.layers)
+
+    @cached_property
+    def saved_choices(self) -> int:
+        """For one image: which pixels were the largest."""
+        return sum(layer.features for layer in self.layers if layer.kernel)
+
+    @cached_property
+    def padded(self) -> bool:
+        return any(layer.padding for layer in self.layers)
+
+    @cached_property
+    def scratch_size(self) -> int:
+        """One block at a time passes through the convolutions, and one chunk through the rest."""
+        together = {True: self.lanes, False: self.chunk}
+        return sum(layer.input_size * together[layer.kernel > 0] for layer in self.layers)
+
     def require(self, x: Tensor, weights: Tensor) -> None:
         """Raise ValueError for arguments that the kernels would read beyond the end of."""
-        first, size = self.layers[0], sum(layer.parameters for layer in self.layers)
-        expected = [(first.inputs, first.height, first.width), (size,)]
+        expected = [self.image_shape, (self.parameters,)]
         found = [tuple(x.shape[1:]), tuple(weights.shape)]
         if found != expected or {x.dtype, weights.dtype} != {torch.float32}:
             raise ValueError(
-                f"the body takes images of shape {expected[0]} and {size} weights in float32, not "
-                f"{found[0]} in {x.dtype} and {found[1]} in {weights.dtype}"
+                f"the body takes images of shape {expected[0]} and {self.parameters} weights in "
+                f"float32, not {found[0]} in {x.dtype} and {found[1]} in {weights.dtype}"
             )
 
     def require_saved(
-        self, g: Tensor, y: Tensor, saved: Tensor, which: Tensor, shape: Sequence[int]
+        self,
+        g: Tensor,
+        y: Tensor,
+        saved: Tensor,
+        which: Tensor,
+        weights: Tensor,
+        shape: Sequence[int],
     ) -> None:
         """Raise ValueError for arguments of `backward` that are not those of `forward`."""
-        expected = [self.shape(shape[0])] * 2 + [(size,) for size in self.saved(shape[0])]
-        if [tuple(tensor.shape) for tensor in (g, y, saved, which)] != expected:
-            raise ValueError(f"`forward` of {shape[0]} images returns tensors of {expected}")
+        images, *one = shape
+        values, choices = self.saved(images)
+        expected = [self.shape(images)] * 2 + [(values,), (choices,), (self.parameters,)]
+        found = [tuple(tensor.shape) for tensor in (g, y, saved, which, weights)]
+        if found != expected or tuple(one) != self.image_shape:
+            raise ValueError(
+                f"`forward` of {images} images of shape {self.image_shape} takes and returns "
+                f"tensors of {expected}"
+            )
 
     def shape(self, images: int) -> tuple[int, int]:
         """The shape of the result."""
@@ -113,15 +158,11 @@ class Network(NamedTuple):
     def saved(self, images: int) -> tuple[int, int]:
         """How many values and bytes the gradient needs, for whole blocks of images."""
         images = -(-images // self.lanes) * self.lanes
-        values = sum(layer.input_size for layer in self.layers)
-        return images * values, images * sum(
-            layer.features for layer in self.layers if layer.kernel
-        )
+        return images * self.saved_values, images * self.saved_choices
 
     def scratch(self, x: Tensor, size: int) -> Tensor:
         """Memory for the layers' inputs, whose padding must be zero."""
-        padded = any(layer.padding for layer in self.layers)
-        return x.new_zeros(size) if padded else x.new_empty(size)
+        return x.new_zeros(size) if self.padded else x.new_empty(size)
 
 
 def encode(layers: Sequence[Layer]) -> str:
@@ -161,10 +202,8 @@ def forward(x: Tensor, weights: Tensor, program: str) -> Tensor:
 
 def _evaluate(x: Tensor, weights: Tensor, program: str) -> Tensor:
     net = decode(program)
-    # One block at a time passes through the convolutions, and one chunk through the rest.
-    sizes = (layer.input_size * (net.lanes if layer.kernel else net.chunk) for layer in net.layers)
     y = x.new_empty(net.shape(len(x)))
-    _run_forward(net, x, weights, net.scratch(x, sum(sizes)), None, y)
+    _run_forward(net, x, weights, net.scratch(x, net.scratch_size), None, y)
     return y
 
 
@@ -209,9 +248,9 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the weights and of the input; each is empty if it is not asked for."""
     net = decode(program)
-    net.require_saved(g, y, saved, which, shape)
+    net.require_saved(g, y, saved, which, weights, shape)
+    gw, gx = _backward_shapes(g, y, saved, which, weights, program, shape, of_weights, of_input)
     g, weights, work = g.contiguous(), weights.contiguous(), g.new_empty(net.backward_work)
-    gw, gx = _gradients(g, weights, shape, of_weights, of_input)
     library().fedadb_backward(
         net.structs,
         len(net.layers),
@@ -250,13 +289,6 @@ def _backward_shapes(
     of_weights: bool,
     of_input: bool,
 ) -> tuple[Tensor, Tensor]:
-    return _gradients(g, weights, shape, of_weights, of_input)
-
-
-def _gradients(
-    g: Tensor, weights: Tensor, shape: list[int], of_weights: bool, of_input: bool
-) -> tuple[Tensor, Tensor]:
-    """Room for the gradients that are asked for."""
     return g.new_empty(len(weights) if of_weights else 0), g.new_empty(shape if of_input else 0)
 
 
@@ -270,10 +302,6 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
-    if torch.is_grad_enabled():  # the gradient is to be differentiated again
-        raise NotImplementedError(
-            "these kernels have no second derivatives: use a model without a fast body"
-        )
     of_input, of_weights, _ = ctx.needs_input_grad
     gw, gx = torch.ops.fedadb.backward(
         g, *ctx.saved_tensors, ctx.program, ctx.shape, of_weights, of_input
@@ -281,24 +309,16 @@ def _differentiate(ctx: Any, g: Tensor, *_: Any) -> Any:
     return gx if of_input else None, gw if of_weights else None, None
 
 
-_torch_library: Any = torch.library  # its functions have no types
-_operators = _torch_library.Library("fedadb", "DEF")
-for _schema, _kernel, _shapes in (
-    ("evaluate(Tensor x, Tensor weights, str program) -> Tensor", _evaluate, _evaluate_shapes),
-    (
-        "forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)",
-        _forward,
-        _forward_shapes,
-    ),
-    (
-        "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
-        "int[] shape, bool of_weights, bool of_input) -> (Tensor, Tensor)",
-        _backward,
-        _backward_shapes,
-    ),
-):
-    _name = _schema.partition("(")[0]
-    _operators.define(_schema)
-    _operators.impl(_name, _kernel, "CPU")
-    _torch_library.register_fake(f"fedadb::{_name}", _shapes)
-_torch_library.register_autograd("fedadb::forward", _differentiate, setup_context=_keep)
+register("evaluate(Tensor x, Tensor weights, str program) -> Tensor", _evaluate, _evaluate_shapes)
+register(
+    "forward(Tensor x, Tensor weights, str program) -> (Tensor, Tensor, Tensor)",
+    _forward,
+    _forward_shapes,
+)
+register(
+    "backward(Tensor g, Tensor y, Tensor saved, Tensor which, Tensor weights, str program, "
+    "int[] shape, bool of_weights, bool of_input) -> (Tensor, Tensor)",
+    _backward,
+    _backward_shapes,
+)
+register_gradient("forward", _differentiate, _keep)

@@ -260,32 +260,36 @@ inline void for_panels(long channels, Function function) {
 // Where a convolution, or the gradient of its weights, keeps what it needs until its end. If there is
 // one block of tiles, the weights are needed one panel at a time.
 struct ConvolutionMemory {
-  float *zeros, *input, *sums, *weights, *end;
+  float *zeros, *input, *sums, *weights;
   size_t panel;  // values of a panel of weights, or 0
+  size_t size;
 
-  ConvolutionMemory(const Convolution& c, float* memory) {
-    size_t size = POINTS * plane(c.in, PANEL);
-    zeros = memory;
-    input = zeros + c.in;
-    sums = input + POINTS * plane(c.block(), c.in);
-    weights = sums + POINTS * plane(c.block(), PANEL);
-    panel = c.one_block() ? 0 : size;
-    end = weights + (c.one_block() ? 1 : c.panels(c.out)) * size;
+  ConvolutionMemory(const Convolution& c, float* begin) {
+    Memory memory{begin};
+    size_t of_panel = POINTS * plane(c.in, PANEL);
+    zeros = memory.take(c.in);
+    input = memory.take(POINTS * plane(c.block(), c.in));
+    sums = memory.take(POINTS * plane(c.block(), PANEL));
+    weights = memory.take((c.one_block() ? 1 : c.panels(c.out)) * of_panel);
+    panel = c.one_block() ? 0 : of_panel;
+    size = memory.used;
   }
 };
 
 struct WeightGradientMemory {
-  float *zeros, *input, *gradient, *weights, *end;
+  float *zeros, *input, *gradient, *weights;
   size_t panel;
+  size_t size;
 
-  WeightGradientMemory(const Convolution& c, float* memory) {
-    size_t size = POINTS * plane(c.out, PANEL);
-    zeros = memory;
-    input = zeros + (c.in > c.out ? c.in : c.out);
-    gradient = input + POINTS * plane(c.block(), c.in);
-    weights = gradient + POINTS * plane(c.block(), c.out);
-    panel = c.one_block() ? 0 : size;
-    end = weights + (c.one_block() ? 1 : c.panels(c.in)) * size;
+  WeightGradientMemory(const Convolution& c, float* begin) {
+    Memory memory{begin};
+    size_t of_panel = POINTS * plane(c.out, PANEL);
+    zeros = memory.take(c.in > c.out ? c.in : c.out);
+    input = memory.take(POINTS * plane(c.block(), c.in));
+    gradient = memory.take(POINTS * plane(c.block(), c.out));
+    weights = memory.take((c.one_block() ? 1 : c.panels(c.in)) * of_panel);
+    panel = c.one_block() ? 0 : of_panel;
+    size = memory.used;
   }
 };
 

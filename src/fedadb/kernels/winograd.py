@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedadb.kernels.library import library
+from fedadb.kernels.registration import register, register_gradient
 
 CHANNELS = 16  # channel counts are multiples of it: whole vectors on every processor
 
@@ -108,10 +109,6 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _differentiate(ctx: Any, g: Tensor) -> Any:
-    if torch.is_grad_enabled():  # the gradient is to be differentiated again
-        raise NotImplementedError(
-            'these kernels have no second derivatives: set engine.kernels = "torch"'
-        )
     x, weight = ctx.saved_tensors
     of_input, of_weight = ctx.needs_input_grad
     return (
@@ -120,19 +117,9 @@ def _differentiate(ctx: Any, g: Tensor) -> Any:
     )
 
 
-_torch_library: Any = torch.library  # its functions have no types
-_operators = _torch_library.Library("fedadb", "FRAGMENT")
-for _schema, _kernel, _shapes in (
-    ("convolve(Tensor x, Tensor weight) -> Tensor", _convolve, _convolve_shapes),
-    (
-        "input_gradient(Tensor g, Tensor weight) -> Tensor",
-        _input_gradient,
-        _input_gradient_shapes,
-    ),
-    ("weight_gradient(Tensor g, Tensor x) -> Tensor", _weight_gradient, _weight_gradient_shapes),
-):
-    _name = _schema.partition("(")[0]
-    _operators.define(_schema)
-    _operators.impl(_name, _kernel, "CPU")
-    _torch_library.register_fake(f"fedadb::{_name}", _shapes)
-_torch_library.register_autograd("fedadb::convolve", _differentiate, setup_context=_keep)
+register("convolve(Tensor x, Tensor weight) -> Tensor", _convolve, _convolve_shapes)
+register(
+    "input_gradient(Tensor g, Tensor weight) -> Tensor", _input_gradient, _input_gradient_shapes
+)
+register("weight_gradient(Tensor g, Tensor x) -> Tensor", _weight_gradient, _weight_gradient_shapes)
+register_gradient("convolve", _differentiate, _keep)
