@@ -72,7 +72,7 @@ def test_other_models_are_computed_by_torch() -> None:
 def test_second_derivatives_are_refused_and_not_wrong() -> None:
     f, x = make(), torch.rand(3, 1, 28, 28)
     with pytest.raises(
-        NotImplementedError, match='no second derivatives: set engine.kernels = "torch"'
+        NotImplementedError, match=r'no second derivatives: set engine\.kernels = "torch"'
     ):
         curvature(f, x)
     assert curvature(replace(f, fast_body=None), x).isfinite().all()
