@@ -17,3 +17,16 @@ class Role:
     affects: Literal["results", "records", "rounding", "nothing"] = "results"
     shared: bool = True  # whether the sites of a real federation must have the server's value
     fixed_by_paper: bool = True  # whether another value is a deviation from the paper
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The values of a hyperparameter that are worth trying, as metadata of its field.
+
+    `Annotated[float, Ge(0), Searched(0.001, 1)]`: `fedadb tune` searches this range, by default on
+    a logarithmic scale.
+    """
+
+    low: float
+    high: float
+    scale: Literal["log", "linear"] = "log"
