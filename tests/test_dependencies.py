@@ -15,6 +15,7 @@ PACKAGE = ROOT / "src" / "fedadb"
 EXTRAS = {
     "deploy": ["federation"],
     "cluster": ["ray"],
+    "experiment": ["tune"],
     "export": ["onnx"],
     "observers": ["tensorboard", "mlflow", "wandb"],
 }

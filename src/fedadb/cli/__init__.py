@@ -18,6 +18,7 @@ from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
+from fedadb.cli.tune import tune
 from fedadb.core.errors import BadInput, Fault
 from fedadb.kernels.notice import LOG, KernelsWarning
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(tune)
 app.command(help=REPRODUCE_HELP)(reproduce)
 app.command()(report)
 app.command()(watch)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedadb.cli.display import OverallProgress
     from fedadb.experiment.config import Experiment
     from fedadb.experiment.observation import Observer
+    from fedadb.storage.records import Record
 
 
 def train(
@@ -37,16 +38,38 @@ def train(
     any_kernels: bool = False,
 ) -> None:
     """Run the experiment in its directory, or resume it there; the options are `start_run`'s."""
+    title = f"{e.algorithm.name} on {e.dataset}, seed {e.seed}"
+    progress = ProgressShown(bars, title, trackers, overall)
+    for _ in trained_rounds(e, directory, progress, from_round, any_kernels):
+        pass  # the observers show it
+
+
+class ProgressShown(NamedTuple):
+    """Where the progress of a run is shown."""
+
+    bars: "ProgressBars"
+    title: str
+    trackers: "Sequence[Observer]" = ()
+    overall: "OverallProgress | None" = None
+
+
+def trained_rounds(
+    e: "Experiment",
+    directory: Path,
+    shown: ProgressShown,
+    from_round: int | None = None,
+    any_kernels: bool = False,
+) -> "Iterator[Record]":
+    """Train the rounds that the directory lacks, and yield their records."""
     from fedadb.cli.display import ProgressBar
     from fedadb.engine.process import cores
     from fedadb.experiment.run import start_run
 
-    title = f"{e.algorithm.name} on {e.dataset}, seed {e.seed}"
     workers = e.engine.workers
     on_this_machine = e.engine.backend != "ray" or e.engine.address is None
     if workers != "auto" and workers > cores() and on_this_machine:
         show_error(f"engine.workers = {workers}: this machine has only {cores()} cores")
-    observers = [ProgressBar(bars, title, overall), *trackers]
+    observers = [ProgressBar(shown.bars, shown.title, shown.overall), *shown.trackers]
     try:
         with (
             show_failed_observers(),
@@ -60,9 +83,8 @@ def train(
             ) as run,
         ):
             if len(run.done) == e.rounds:
-                show_message(f"{title}: finished earlier, in {directory}")
-            for _ in run.rounds:
-                pass  # the observers show it
+                show_message(f"{shown.title}: finished earlier, in {directory}")
+            yield from run.rounds
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         raise Fault(f"{path}{error.strerror or error}; finished rounds are kept") from error
@@ -82,8 +104,9 @@ def show_failed_observers() -> Iterator[None]:
 
 @dataclass
 class Outcome:
-    """Which of several runs finished, and why others failed."""
+    """Which of several runs or searches finished, and why others failed."""
 
+    kind: str = "runs"
     finished: list[Path] = field(default_factory=list)
     failed: dict[str, list[str]] = field(default_factory=dict)  # names of runs by error message
     only_bad_input: bool = True  # whether every failure is due to wrong input
@@ -104,7 +127,7 @@ class Outcome:
             return
         failed = sum(map(len, self.failed.values()))
         total = failed + len(self.finished)
-        show_error(f"{failed} of {total} runs failed; the same command tries them again")
+        show_error(f"{failed} of {total} {self.kind} failed; the same command tries them again")
         raise typer.Exit(2 if self.only_bad_input and not self.finished else 1)
 
 

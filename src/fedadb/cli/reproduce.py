@@ -9,7 +9,7 @@ import typer
 
 from fedadb.analysis import ANALYSES
 from fedadb.cli.analyse import show_numbers
-from fedadb.cli.execution import show_results, train_all
+from fedadb.cli.execution import Outcome, show_results, train_all
 from fedadb.cli.terminal import (
     SettingsOption,
     TrackOption,
@@ -19,6 +19,7 @@ from fedadb.cli.terminal import (
     show_message,
     show_progress,
 )
+from fedadb.cli.tune import TunedOption, tune_groups
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import ANALYSIS
 
@@ -58,6 +59,7 @@ def reproduce(
             "learning rate falls as far."
         ),
     ] = 1.0,
+    tuned: TunedOption = None,
     settings: SettingsOption = None,
     dry_run: Annotated[
         bool,
@@ -101,15 +103,21 @@ def reproduce(
         return
     title = study.title if scale == 1 else f"{study.title}, {scale:g} of the paper's rounds"
     title += f", {' and '.join(only)}" if only else ""
+    title += f", each method tuned with {tuned} runs" if tuned else ""
     # Several studies may share --out, so each has a report of its own there.
     report = directory / ("report" if out is None else f"report-{path.stem}")
-    outcome = train_all(experiments, directory, trackers, sets(settings, "engine.kernels"))
+    kernels = sets(settings, "engine.kernels")
+    searches = Outcome()
+    if tuned is not None:
+        experiments, searches = tune_groups(experiments, tuned, directory, trackers, kernels)
+    outcome = train_all(experiments, directory, trackers, kernels)
     if outcome.finished:
         show_results(outcome.finished)
         show_message(f"Page: {write_page(outcome.finished, title, report)}\nResults: {directory}")
         if study.analyses:
             analyse_runs(outcome.finished, study.analyses)
             write_page(outcome.finished, title, report)  # now with the analyses on it
+    searches.exit_if_failed()
     outcome.exit_if_failed()
 
 

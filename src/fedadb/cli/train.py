@@ -1,12 +1,12 @@
 """The commands `run` and `compare`: train one federation, or several on the same experiment."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedadb.cli.execution import show_results, train, train_all
+from fedadb.cli.execution import Outcome, show_results, train, train_all
+from fedadb.cli.reporting import report_comparison, show_rates
 from fedadb.cli.terminal import (
     ExperimentArgument,
     FromRoundOption,
@@ -16,9 +16,9 @@ from fedadb.cli.terminal import (
     console,
     experiment_table,
     sets,
-    show_error,
     show_message,
 )
+from fedadb.cli.tune import TunedOption, tune_groups
 from fedadb.core.errors import BadInput
 
 
@@ -66,10 +66,13 @@ def compare(
         str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
     ] = "fedavg,fedadb",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
+    tuned: TunedOption = None,
     settings: SettingsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A directory for the runs; by default runs/compare-DATASET."),
+        typer.Option(
+            help="A directory for the runs; by default runs/compare-DATASET, with -tuned if tuned."
+        ),
     ] = None,
     track: TrackOption = None,
 ) -> None:
@@ -77,6 +80,8 @@ def compare(
 
     EXPERIMENT is a TOML file; without one, the command compares on digits. Finished runs are
     skipped. The report covers all runs in the directory, with the algorithms of this command first.
+    With --tuned, each algorithm is first given that many runs to find its settings, on validation
+    data of the first seed.
     """
     from fedadb.experiment.precheck import precheck
     from fedadb.observers import make_trackers
@@ -93,40 +98,18 @@ def compare(
     from fedadb.experiment import study
 
     experiments = study.compare(table, names, numbers)
-    directory = out or Path("runs") / f"compare-{str(experiments[0].dataset).rpartition('/')[2]}"
-    outcome = train_all(experiments, directory, trackers, sets(settings, "engine.kernels"))
+    dataset = str(experiments[0].dataset).rpartition("/")[2]
+    directory = out or Path("runs") / f"compare-{dataset}{'' if tuned is None else '-tuned'}"
+    kernels = sets(settings, "engine.kernels")
+    searches = Outcome()
+    if tuned is not None:
+        experiments, searches = tune_groups(experiments, tuned, directory, trackers, kernels)
+    outcome = train_all(experiments, directory, trackers, kernels)
     if outcome.finished:
         show_results(outcome.finished, names)
         page = report_comparison(outcome.finished, names, directory)
         show_message(f"Page: {page}\nResults: {directory}")
+        if tuned is None:
+            show_rates(experiments)
+    searches.exit_if_failed()
     outcome.exit_if_failed()
-
-
-def report_comparison(compared: Sequence[Path], methods: Sequence[str], directory: Path) -> Path:
-    """Report on all runs in the directory, so that a smaller comparison does not hide a larger one.
-
-    Args:
-        compared: The runs of this comparison.
-        methods: Their algorithms, which come first in the report, in this order.
-        directory: The directory that contains the compared runs and maybe others.
-
-    Returns:
-        The path of the report's page.
-    """
-    from fedadb.report.comparison import arrange
-    from fedadb.report.output import write_report
-    from fedadb.report.recorded_runs import collect_runs, read_recorded_run
-
-    runs = [read_recorded_run(path) for path in compared]
-    collected = collect_runs([directory])
-    for error in collected.errors:
-        show_error(error)
-    # An earlier version of one's own algorithm has the same settings in another directory.
-    current = [(run.seed, run.settings) for run in runs]
-    runs += [run for run in collected.runs if (run.seed, run.settings) not in current]
-    comparison = arrange(runs, methods)
-    datasets, names = (
-        ", ".join(dict.fromkeys(label.partition(", ")[0] for label in labels))
-        for labels in (comparison.settings, comparison.methods)
-    )
-    return write_report(comparison, f"{datasets}: {names}", directory / "report")

@@ -1,4 +1,4 @@
-"""The two kinds of failure that are not bugs."""
+"""The kinds of failure that are not bugs."""
 
 
 class BadInput(ValueError):
@@ -13,3 +13,7 @@ class Fault(RuntimeError):
 
     The command line prints the message and exits with code 1.
     """
+
+
+class Diverged(Fault):
+    """Training diverged: weights are no longer finite."""

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import B, C, Round, S
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Diverged, Fault
 from fedadb.core.filter import receive_through
 from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
@@ -197,12 +197,12 @@ class _Arrivals:
 
 
 def _require_finite(tree: Any, otherwise: str) -> None:
-    """Raise a Fault if a number of the server's state or of an upload is not finite."""
+    """Raise Diverged if a number of the server's state or of an upload is not finite."""
     for name, part in zip(tree._fields, tree, strict=True):
         tensors = [part.flat] if isinstance(part, Vector) else pack(part, name).values()
         if not all(tensor.isfinite().all() for tensor in tensors):
             what = "weights" if name == "w" else name
-            raise Fault(
+            raise Diverged(
                 f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder "
                 "settings of the algorithm may help"
             )

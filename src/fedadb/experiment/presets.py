@@ -55,11 +55,35 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+# The learning rate of each method, chosen by `fedadb tune` on validation data with that many runs
+# per method. Methods that are not listed have the rate of the dataset's preset.
+RATE_RUNS = 4
+RATES: dict[str, dict[str, float]] = {}
+
+
+def tuned_rate(dataset: str, algorithm: str) -> float | None:
+    """The learning rate that was found for the method on this dataset; None if there is none."""
+    return RATES.get(dataset, {}).get(algorithm)
+
+
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     """The given table, completed by the defaults of its dataset, then by the general ones."""
     dataset, _, _ = str(given.get("dataset", DATASET)).partition(":")
-    preset = PRESETS.get(dataset, {})
-    return merge(merge(NAMES, preset), renamed(given))
+    below = merge(NAMES, PRESETS.get(dataset, {}))
+    rate = tuned_rate(dataset, _algorithm_name(given.get("algorithm", below["algorithm"])))
+    if rate is not None:
+        below = merge(below, {"local": {"lr": rate}})
+    return merge(below, renamed(given))
+
+
+def _algorithm_name(given: Any) -> str:
+    """The registered name of an algorithm that is given by name, as a table or as an object."""
+    if isinstance(given, Mapping):
+        given = given.get("name", NAMES["algorithm"]["name"])
+    if isinstance(given, str):
+        return given
+    own = not type(given).__module__.startswith("fedadb.")
+    return "" if own else str(getattr(given, "name", "")).lower()
 
 
 def scenario(settings: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,218 @@
+"""The command `tune`: the same number of runs for every method, to find its settings."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedadb.cli.execution import Outcome, ProgressShown, trained_rounds
+from fedadb.cli.terminal import (
+    ExperimentArgument,
+    SettingsOption,
+    TrackOption,
+    console,
+    experiment_table,
+    sets,
+    show_message,
+)
+from fedadb.cli.reporting import report_comparison
+from fedadb.core.errors import BadInput, Fault
+
+if TYPE_CHECKING:
+    from fedadb.experiment.config import Experiment
+    from fedadb.experiment.observation import Observer
+    from fedadb.experiment.search import SearchPlan
+    from fedadb.experiment.space import Space
+    from fedadb.storage.records import Record
+
+SearchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search",
+        metavar="KEY=VALUES",
+        help="Search this setting and no others: a range such as local.lr=0.003..0.1, or values "
+        "such as local.lr=0.01,0.03. Can be given several times. By default, the learning rate and "
+        "what each algorithm declares.",
+    ),
+]
+TunedOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BUDGET",
+        help="First give each algorithm this many runs to find its settings, as `fedadb tune`.",
+    ),
+]
+SamplerOption = Annotated[
+    str, typer.Option(help="tpe: Optuna's, after four learning rates. grid: evenly spaced values.")
+]
+PrunerOption = Annotated[
+    str, typer.Option(help="Stop runs that are far behind: median, halving, or none.")
+]
+
+
+def tune(
+    experiment: ExperimentArgument = None,
+    algorithms: Annotated[
+        str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
+    ] = "fedavg,fedadb",
+    budget: Annotated[int, typer.Option(help="How many runs each algorithm is given.")] = 8,
+    search: SearchOption = None,
+    sampler: TunedOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BUDGET",
+        help="First give each algorithm this many runs to find its settings, as `fedadb tune`.",
+    ),
+]
+SamplerOption = "tpe",
+    pruner: PrunerOption = "median",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes, or actors of Ray; as engine.workers."),
+    ] = None,
+    settings: SettingsOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A directory for the runs; by default runs/tune-DATASET.")
+    ] = None,
+    track: TrackOption = None,
+) -> None:
+    """Search the settings of several algorithms, with the same number of runs for each.
+
+    EXPERIMENT is a TOML file; without one, the command tunes on digits. Settings are chosen on
+    validation data, so `validation` must be above 0. An interrupted search resumes.
+    """
+    from fedadb.experiment.precheck import precheck
+    from fedadb.observers import make_trackers
+
+    names = [name.strip() for name in algorithms.split(",")]
+    trackers = make_trackers(track)
+    if workers is not None:
+        settings = [*(settings or []), f"engine.workers={workers}"]
+    table = experiment_table(experiment, settings)
+    for name in names:
+        precheck({**table, "algorithm": name})
+    from fedadb.experiment import study
+    from fedadb.experiment.identity import run_name
+    from fedadb.experiment.search import SearchPlan, default_search_directory
+    from fedadb.experiment.space import given_space
+
+    experiments = study.compare(table, names, [table.get("seed", 0)])
+    space = given_space(search or [], experiments)
+    directory = out or default_search_directory(experiments[0])
+    plan = SearchPlan(budget, sampler, pruner)
+    kernels = sets(settings, "engine.kernels")
+    best, outcome = search_all(experiments, space, plan, directory, trackers, kernels)
+    if best:
+        page = report_comparison([directory / run_name(e) for e in best.values()], names, directory)
+        show_tried(directory)
+        for path in outcome.finished:
+            show_message(f"Best: fedadb run {path}")
+        show_message(f"Page: {page}\nResults: {directory}")
+    outcome.exit_if_failed()
+
+
+def search_all(
+    experiments: "Sequence[Experiment]",
+    given: "Space",
+    plan: "SearchPlan",
+    out: Path,
+    trackers: "Sequence[Observer]" = (),
+    any_kernels: bool = False,
+) -> "tuple[dict[str, Experiment], Outcome]":
+    """Search the settings of each experiment, one after the other.
+
+    Args:
+        experiments: What to tune.
+        given: The settings to vary; if empty, those that are declared.
+        plan: How each search proceeds.
+        out: The directory of the runs.
+        trackers: Observers of the runs.
+        any_kernels: As in `run`.
+
+    Returns:
+        The experiments with their best settings, by the run names of the given ones; and the
+        files that hold them. A search that fails does not stop the others.
+    """
+    from fedadb.cli.display import OverallProgress, progress_bars
+    from fedadb.experiment.identity import run_name
+    from fedadb.experiment.search import check_searchable, find_settings, tuned, winner_file
+    from fedadb.experiment.space import space_of
+    from fedadb.storage.searches import search_file
+
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file; --out must name a directory")
+    spaces = [space_of(e, given) for e in experiments]
+    for e, space in zip(experiments, spaces, strict=True):
+        check_searchable(e, space, plan)
+    best: dict[str, Experiment] = {}
+    outcome = Outcome("searches")
+    with progress_bars(console) as bars:
+        rounds = plan.budget * sum(e.rounds for e in experiments)
+        overall = OverallProgress(bars, plan.budget * len(experiments), rounds)
+
+        def train(e: "Experiment", directory: Path) -> "Iterator[Record]":
+            shown = ProgressShown(bars, title(e, given), trackers, overall)
+            return trained_rounds(e, directory, shown, any_kernels=any_kernels)
+
+        for e, space in zip(experiments, spaces, strict=True):
+            before = overall.done
+            try:
+                for n, found in enumerate(find_settings(e, space, plan, out, train), start=1):
+                    overall.end_run(before + n * e.rounds)
+                best[run_name(e)] = tuned(e, found)
+                outcome.finished.append(winner_file(search_file(out, run_name(e))))
+            except (BadInput, Fault) as error:
+                outcome.add_failure(e.algorithm.name, str(error), isinstance(error, BadInput))
+            overall.skip(before + plan.budget * e.rounds - overall.done)
+    outcome.show_failures()
+    return best, outcome
+
+
+def tune_groups(
+    experiments: "Sequence[Experiment]",
+    budget: int,
+    out: Path,
+    trackers: "Sequence[Observer]" = (),
+    any_kernels: bool = False,
+) -> "tuple[list[Experiment], Outcome]":
+    """Tune experiments that differ in their seeds alone as one, with the first of the seeds.
+
+    Returns:
+        All experiments with the settings that were found for them, and the outcome of the searches.
+    """
+    from fedadb.experiment.identity import run_name
+    from fedadb.experiment.search import SearchPlan
+    from fedadb.experiment.space import with_values
+
+    groups: dict[str, list[Experiment]] = {}
+    for e in experiments:
+        groups.setdefault(run_name(with_values(e, {"seed": 0})), []).append(e)
+    firsts = [same[0] for same in groups.values()]
+    best, outcome = search_all(firsts, {}, SearchPlan(budget), out, trackers, any_kernels)
+    found = [(best[run_name(same[0])], same) for same in groups.values() if run_name(same[0]) in best]
+    return [with_values(b, {"seed": e.seed}) for b, same in found for e in same], outcome
+
+
+def title(e: "Experiment", given: "Space") -> str:
+    """The name of a trial on the screen: its method and the searched values."""
+    from fedadb.experiment.space import space_of
+    from fedadb.experiment.toml_tables import flatten
+    from fedadb.report.labels import short_setting
+
+    settings = flatten(e.table())
+    values = [short_setting(key, settings[key]) for key in space_of(e, given)]
+    return ", ".join([e.algorithm.name, *values])
+
+
+def show_tried(directory: Path) -> None:
+    """Print which settings were tried, and how well they did."""
+    from fedadb.cli.display import result_tables
+    from fedadb.report.comparison import arrange
+    from fedadb.report.recorded_runs import collect_runs
+    from fedadb.report.tuning import tuning_table
+
+    table = tuning_table(arrange(collect_runs([directory]).runs))
+    if table:
+        for part in result_tables(table, console.width):
+            console.print(part)

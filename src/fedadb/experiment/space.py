@@ -1,0 +1,179 @@
+"""Search spaces: which settings a search varies, and which of their values it tries."""
+
+import itertools
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fedadb.algorithms.fedopt import FedOpt
+from fedadb.core.data import LocalPlan
+from fedadb.core.errors import BadInput
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import assign, flatten
+from fedadb.experiment.validation import suggest
+from fedadb.models.own import GivenBody
+from fedadb.roles import Searched, searched_fields
+
+Dimension: TypeAlias = Searched | tuple[Any, ...]  # a range, or the values to choose from
+Space: TypeAlias = Mapping[str, Dimension]  # by the dotted name of the setting
+Values: TypeAlias = dict[str, Any]
+
+RATE = "local.lr"
+START = 4  # values of the first setting that every search begins with
+
+
+def declared_space(experiment: Experiment) -> dict[str, Dimension]:
+    """The learning rate, and what the algorithm itself declares as worth searching."""
+    algorithm: Any = experiment.algorithm
+    own = algorithm.optimizer if isinstance(algorithm, FedOpt) else algorithm
+    return {
+        RATE: searched_fields(LocalPlan)["lr"],
+        **{f"algorithm.{name}": found for name, found in searched_fields(type(own)).items()},
+    }
+
+
+def given_space(
+    assignments: Sequence[str], experiments: Sequence[Experiment]
+) -> dict[str, Dimension]:
+    """The space of assignments such as `local.lr=0.003..0.1` or `local.lr=0.01,0.03`.
+
+    A range ends in `linear` or `log` if its scale is not the declared one: `0.1..0.9 linear`.
+    """
+    known = dict.fromkeys(key for e in experiments for key in flatten(e.table()))
+    declared = {key: found for e in experiments for key, found in declared_space(e).items()}
+    space: dict[str, Dimension] = {}
+    for assignment in assignments:
+        key, _, text = (part.strip() for part in assignment.partition("="))
+        where = f"--search {assignment}"
+        if not key or not text:
+            raise BadInput(f"{where}: must be KEY=LOW..HIGH or KEY=VALUE,VALUE,…")
+        if key not in known or key == "seed":
+            raise BadInput(f"{where}: {key} cannot be searched; {suggest(key, known)}")
+        if key in space:
+            raise BadInput(f"{where}: {key} is given twice")
+        space[key] = _range(text, declared.get(key), where) if ".." in text else _choices(text)
+    return space
+
+
+def space_of(experiment: Experiment, given: Space) -> dict[str, Dimension]:
+    """What a search for this experiment varies: the given settings that it has, or the declared."""
+    if not given:
+        return declared_space(experiment)
+    settings = flatten(experiment.table())
+    space = {key: dimension for key, dimension in given.items() if key in settings}
+    if not space:
+        names = ", ".join(given)
+        raise BadInput(f"{experiment.algorithm.name} has none of the searched settings {names}")
+    return space
+
+
+def _range(text: str, declared: Dimension | None, where: str) -> Searched:
+    numbers, _, scale = text.partition(" ")
+    low, _, high = numbers.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        raise BadInput(f"{where}: both ends must be numbers, as in 0.003..0.1") from None
+    if not scale:
+        scale = declared.scale if isinstance(declared, Searched) else "log"
+    if scale.strip() not in ("log", "linear"):
+        raise BadInput(f"{where}: the scale {scale.strip()!r} is not known; it is log or linear")
+    try:
+        return Searched(*ends, scale=scale.strip())  # type: ignore[arg-type]
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}") from error
+
+
+def _choices(text: str) -> tuple[Any, ...]:
+    values = []
+    for word in text.split(","):
+        try:
+            values.append(tomllib.loads(f"value = {word}")["value"])
+        except ValueError:
+            values.append(word.strip())  # a word needs no quotes here
+    return tuple(dict.fromkeys(values))
+
+
+def with_values(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """The experiment with these values of its settings."""
+    table = experiment.table()
+    # Data and modules in memory cannot be read back by their names.
+    table |= {"dataset": experiment.dataset}
+    if isinstance(experiment.model, GivenBody):
+        table |= {"model": experiment.model}
+    for key, value in values.items():
+        table = assign(table, key, value)
+    return Experiment.read(table)
+
+
+def points(dimension: Dimension, n: int, whole: bool = False) -> list[Any]:
+    """n values of a range, evenly spaced on its scale, or all values of a choice."""
+    if not isinstance(dimension, Searched):
+        return list(dimension)
+    low, high, log = dimension.low, dimension.high, dimension.scale == "log"
+    ends = (math.log(low), math.log(high)) if log else (low, high)
+    shares = [i / (n - 1) for i in range(n)] if n > 1 else [0.5]
+    inner = [ends[0] + share * (ends[1] - ends[0]) for share in shares]
+    values = [math.exp(value) if log else value for value in inner]
+    # Short numbers, which people can read and repeat: 0.003, 0.01, 0.03, 0.1.
+    digits = 1 if n <= START else 2
+    return list(dict.fromkeys(rounded(value, dimension, whole, digits) for value in values))
+
+
+def rounded(value: float, dimension: Searched, whole: bool, digits: int = 3) -> float | int:
+    """The value with that many significant digits, inside of the range; a whole number if asked."""
+    value = min(max(float(f"{value:.{digits}g}"), dimension.low), dimension.high)
+    return round(value) if whole else value
+
+
+def is_whole(experiment: Experiment, key: str) -> bool:
+    """Whether the setting's values are whole numbers."""
+    value = flatten(experiment.table())[key]
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def first_values(experiment: Experiment, space: Space, budget: int) -> list[Values]:
+    """What every search begins with: values of the first setting, the others as they are.
+
+    The values next to the middle come first: a small budget tries the likeliest.
+    """
+    key, dimension = next(iter(space.items()))
+    values = points(dimension, START, is_whole(experiment, key))
+    if not isinstance(dimension, Searched) and len(values) > budget:
+        raise BadInput(
+            f"--budget {budget}: is below the number of choices; {key} has {len(values)} values"
+        )
+    settings = flatten(experiment.table())
+    others = {k: _inside(settings[k], d) for k, d in space.items() if k != key}
+    middle = (len(values) - 1) / 2
+    order = sorted(range(len(values)), key=lambda i: abs(i - middle))
+    return [{key: values[i], **others} for i in order[:budget]]
+
+
+def _inside(value: Any, dimension: Dimension) -> Any:
+    """The value, or the nearest one that the dimension has."""
+    if isinstance(dimension, Searched):
+        return min(max(value, dimension.low), dimension.high)
+    return value if value in dimension else dimension[0]
+
+
+def grid(experiment: Experiment, space: Space, budget: int) -> list[Values]:
+    """Every combination of as many values of each range as the budget allows."""
+    ranges = [key for key, dimension in space.items() if isinstance(dimension, Searched)]
+    choices = math.prod(len(d) for d in space.values() if not isinstance(d, Searched))
+    fewest = choices * 2 ** len(ranges)
+    if fewest > budget:
+        words = ", ".join(space)
+        raise BadInput(
+            f"--budget {budget}: is below the number of choices; a grid over {words} of "
+            f"{experiment.algorithm.name} has at least {fewest}: raise the budget, or name fewer "
+            "settings with --search"
+        )
+    n = 2
+    while ranges and choices * (n + 1) ** len(ranges) <= budget:
+        n += 1
+    values = [points(d, n, is_whole(experiment, key)) for key, d in space.items()]
+    return [
+        dict(zip(space, combination, strict=True)) for combination in itertools.product(*values)
+    ]

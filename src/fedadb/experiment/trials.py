@@ -1,0 +1,79 @@
+"""The trials of a search: runs that are stopped if they are far behind earlier ones."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from fedadb.core.errors import Diverged
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.identity import require_same_run
+from fedadb.storage.records import Record, read_records
+from fedadb.storage.run_directory import MODEL, ROUNDS
+from fedadb.storage.searches import Trial
+
+PRUNERS = ("median", "halving", "none")
+BEST = 5  # rounds whose mean validation accuracy is the score, as in the paper's tables
+COMPLETE = 2  # trials before the median stops any
+
+Train: TypeAlias = Callable[[Experiment, Path], Iterable[Record]]
+
+
+class Judge:
+    """Carries out the trials of one search, in their order."""
+
+    def __init__(self, pruner: str, rounds: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        pruners = {
+            "median": optuna.pruners.MedianPruner(
+                n_startup_trials=COMPLETE, n_warmup_steps=rounds // 3
+            ),
+            "halving": optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=max(1, rounds // 9), reduction_factor=3
+            ),
+            "none": optuna.pruners.NopPruner(),
+        }
+        self.study = optuna.create_study(direction="maximize", pruner=pruners[pruner])
+
+    def carry_out(self, trial: Trial, experiment: Experiment, out: Path, train: Train) -> Trial:
+        """Train the trial's run as far as it is worth it, and return the trial's outcome.
+
+        The decision depends on recorded rounds alone, so it is the same after an interruption.
+        """
+        from optuna.trial import TrialState
+
+        asked, best = self.study.ask(), []
+        rounds, score = 0, None
+        outcome = TrialState.COMPLETE
+        try:
+            with closing(_records(experiment, out / trial.run, train)) as records:
+                for record in records:
+                    best = sorted([*best, record["validation_accuracy"]])[-BEST:]
+                    rounds, score = record["round"], sum(best) / len(best)
+                    asked.report(score, rounds)
+                    if rounds < experiment.rounds and asked.should_prune():
+                        outcome = TrialState.PRUNED
+                        break
+        except Diverged:
+            outcome = TrialState.FAIL
+        self.study.tell(asked, score if outcome == TrialState.COMPLETE else None, state=outcome)
+        states = {
+            TrialState.COMPLETE: "finished",
+            TrialState.PRUNED: "stopped",
+            TrialState.FAIL: "diverged",
+        }
+        return trial._replace(state=states[outcome], rounds=rounds, score=score)
+
+
+def _records(experiment: Experiment, directory: Path, train: Train) -> Iterator[Record]:
+    """The records of a run: those on the disk, then new ones."""
+    require_same_run(directory, experiment)
+    done = read_records(directory / ROUNDS)
+    yield from done
+    if not (directory / MODEL).exists():
+        with closing(iter(train(experiment, directory))) as records:  # type: ignore[type-var]
+            for record in records:
+                if record["round"] > len(done):
+                    yield record
