@@ -80,6 +80,7 @@ from fedadb.experiment.run import History as History
 from fedadb.experiment.run import rounds as rounds
 from fedadb.experiment.run import run as run
 from fedadb.experiment.run import simulate as simulate
+from fedadb.experiment.search import tune as tune
 from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server

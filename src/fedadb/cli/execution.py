@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +59,7 @@ def trained_rounds(
     shown: ProgressShown,
     from_round: int | None = None,
     any_kernels: bool = False,
-) -> "Iterator[Record]":
+) -> "Generator[Record]":
     """Train the rounds that the directory lacks, and yield their records."""
     from fedadb.cli.display import ProgressBar
     from fedadb.engine.process import cores

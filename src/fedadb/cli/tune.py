@@ -1,12 +1,13 @@
 """The command `tune`: the same number of runs for every method, to find its settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedadb.cli.execution import Outcome, ProgressShown, trained_rounds
+from fedadb.cli.reporting import report_comparison
 from fedadb.cli.terminal import (
     ExperimentArgument,
     SettingsOption,
@@ -16,7 +17,6 @@ from fedadb.cli.terminal import (
     sets,
     show_message,
 )
-from fedadb.cli.reporting import report_comparison
 from fedadb.core.errors import BadInput, Fault
 
 if TYPE_CHECKING:
@@ -58,14 +58,7 @@ def tune(
     ] = "fedavg,fedadb",
     budget: Annotated[int, typer.Option(help="How many runs each algorithm is given.")] = 8,
     search: SearchOption = None,
-    sampler: TunedOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="BUDGET",
-        help="First give each algorithm this many runs to find its settings, as `fedadb tune`.",
-    ),
-]
-SamplerOption = "tpe",
+    sampler: SamplerOption = "tpe",
     pruner: PrunerOption = "median",
     workers: Annotated[
         int | None,
@@ -151,15 +144,15 @@ def search_all(
         rounds = plan.budget * sum(e.rounds for e in experiments)
         overall = OverallProgress(bars, plan.budget * len(experiments), rounds)
 
-        def train(e: "Experiment", directory: Path) -> "Iterator[Record]":
+        def train(e: "Experiment", directory: Path) -> "Generator[Record]":
             shown = ProgressShown(bars, title(e, given), trackers, overall)
             return trained_rounds(e, directory, shown, any_kernels=any_kernels)
 
         for e, space in zip(experiments, spaces, strict=True):
             before = overall.done
             try:
-                for n, found in enumerate(find_settings(e, space, plan, out, train), start=1):
-                    overall.end_run(before + n * e.rounds)
+                for found in find_settings(e, space, plan, out, train):
+                    overall.end_run(before + len(found.trials) * e.rounds)
                 best[run_name(e)] = tuned(e, found)
                 outcome.finished.append(winner_file(search_file(out, run_name(e))))
             except (BadInput, Fault) as error:
@@ -190,8 +183,13 @@ def tune_groups(
         groups.setdefault(run_name(with_values(e, {"seed": 0})), []).append(e)
     firsts = [same[0] for same in groups.values()]
     best, outcome = search_all(firsts, {}, SearchPlan(budget), out, trackers, any_kernels)
-    found = [(best[run_name(same[0])], same) for same in groups.values() if run_name(same[0]) in best]
-    return [with_values(b, {"seed": e.seed}) for b, same in found for e in same], outcome
+    tuned = [
+        with_values(best[name], {"seed": e.seed})
+        for same in groups.values()
+        if (name := run_name(same[0])) in best
+        for e in same
+    ]
+    return tuned, outcome
 
 
 def title(e: "Experiment", given: "Space") -> str:

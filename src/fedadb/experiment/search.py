@@ -190,7 +190,8 @@ def _begun(path: Path, experiment: Experiment, space: Space, plan: SearchPlan) -
 
 
 def _winner(experiment: Experiment, search: Search) -> str:
-    assert search.best is not None and search.best.score is not None
+    assert search.best is not None
+    assert search.best.score is not None
     values = ", ".join(f"{key} = {value}" for key, value in search.best.values.items())
     return (
         f"# Chosen among {len(search.trials)} runs: {values}.\n"

@@ -108,7 +108,7 @@ def with_values(experiment: Experiment, values: Mapping[str, Any]) -> Experiment
 
 
 def points(dimension: Dimension, n: int, whole: bool = False) -> list[Any]:
-    """n values of a range, evenly spaced on its scale, or all values of a choice."""
+    """Evenly spaced values of a range, on its scale, or all values of a choice."""
     if not isinstance(dimension, Searched):
         return list(dimension)
     low, high, log = dimension.low, dimension.high, dimension.scale == "log"

@@ -1,6 +1,6 @@
 """The trials of a search: runs that are stopped if they are far behind earlier ones."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
@@ -10,13 +10,13 @@ from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import require_same_run
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import MODEL, ROUNDS
-from fedadb.storage.searches import Trial
+from fedadb.storage.searches import State, Trial
 
 PRUNERS = ("median", "halving", "none")
 BEST = 5  # rounds whose mean validation accuracy is the score, as in the paper's tables
 COMPLETE = 2  # trials before the median stops any
 
-Train: TypeAlias = Callable[[Experiment, Path], Iterable[Record]]
+Train: TypeAlias = Callable[[Experiment, Path], Generator[Record]]
 
 
 class Judge:
@@ -44,36 +44,31 @@ class Judge:
         """
         from optuna.trial import TrialState
 
-        asked, best = self.study.ask(), []
-        rounds, score = 0, None
-        outcome = TrialState.COMPLETE
-        try:
-            with closing(_records(experiment, out / trial.run, train)) as records:
+        asked = self.study.ask()
+        best: list[float] = []
+        state: State = "finished"
+        with closing(_records(experiment, out / trial.run, train)) as records:
+            try:
                 for record in records:
                     best = sorted([*best, record["validation_accuracy"]])[-BEST:]
-                    rounds, score = record["round"], sum(best) / len(best)
-                    asked.report(score, rounds)
-                    if rounds < experiment.rounds and asked.should_prune():
-                        outcome = TrialState.PRUNED
+                    score = sum(best) / len(best)
+                    trial = trial._replace(rounds=record["round"], score=score)
+                    asked.report(score, trial.rounds)
+                    if trial.rounds < experiment.rounds and asked.should_prune():
+                        state = "stopped"
                         break
-        except Diverged:
-            outcome = TrialState.FAIL
-        self.study.tell(asked, score if outcome == TrialState.COMPLETE else None, state=outcome)
-        states = {
-            TrialState.COMPLETE: "finished",
-            TrialState.PRUNED: "stopped",
-            TrialState.FAIL: "diverged",
-        }
-        return trial._replace(state=states[outcome], rounds=rounds, score=score)
+            except Diverged:
+                state = "diverged"
+        known = {"stopped": TrialState.PRUNED, "diverged": TrialState.FAIL}
+        self.study.tell(asked, trial.score if state == "finished" else None, known.get(state))
+        return trial._replace(state=state)
 
 
-def _records(experiment: Experiment, directory: Path, train: Train) -> Iterator[Record]:
+def _records(experiment: Experiment, directory: Path, train: Train) -> Generator[Record]:
     """The records of a run: those on the disk, then new ones."""
     require_same_run(directory, experiment)
     done = read_records(directory / ROUNDS)
     yield from done
     if not (directory / MODEL).exists():
-        with closing(iter(train(experiment, directory))) as records:  # type: ignore[type-var]
-            for record in records:
-                if record["round"] > len(done):
-                    yield record
+        with closing(train(experiment, directory)) as records:
+            yield from (record for record in records if record["round"] > len(done))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -11,14 +11,16 @@ from fedadb.storage.files import read_json, write_atomically
 
 SEARCHES = "searches"
 
+# "stopped": it was far behind the others. "diverged": its weights became infinite or nan.
+State: TypeAlias = Literal["running", "finished", "stopped", "diverged"]
+
 
 class Trial(NamedTuple):
     """One run of a search."""
 
     run: str  # the name of its directory, beside `searches`
     values: Mapping[str, Any]  # of the searched settings, by dotted name
-    # "stopped": it was far behind the others. "diverged": its loss became infinite or nan.
-    state: Literal["running", "finished", "stopped", "diverged"] = "running"
+    state: State = "running"
     rounds: int = 0  # that it trained
     score: float | None = None  # validation accuracy, the mean of the best five rounds
 
