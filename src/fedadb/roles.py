@@ -1,7 +1,8 @@
 """What a setting is for: one classification, attached to the fields themselves."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,34 @@ class Role:
     fixed_by_paper: bool = True  # whether another value is a deviation from the paper
 
 
+Scale = Literal["log", "linear"]
+
+
 @dataclass(frozen=True)
 class Searched:
     """The values of a hyperparameter that are worth trying, as metadata of its field.
 
-    `Annotated[float, Ge(0), Searched(0.001, 1)]`: `fedadb tune` searches this range, by default on
-    a logarithmic scale.
+    `fedadb tune` searches this range, by default on a logarithmic scale.
+
+    ```python
+    from typing import Annotated
+
+
+    @dataclass(frozen=True)
+    class Mine(fedadb.FedAvg):
+        mu: Annotated[float, fedadb.Searched(0.001, 1)] = 0.01
+    ```
     """
 
     low: float
     high: float
-    scale: Literal["log", "linear"] = "log"
+    scale: Scale = "log"
+
+    def __post_init__(self) -> None:
+        # No BadInput: that is defined in a layer above. It is a ValueError, too.
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"{self}: low and high must be numbers, and low below high")
+        if self.scale not in get_args(Scale):
+            raise ValueError(f"{self}: scale must be one of {', '.join(get_args(Scale))}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f'{self}: low must be above 0, or scale "linear"')
