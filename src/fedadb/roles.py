@@ -1,8 +1,8 @@
 """What a setting is for: one classification, attached to the fields themselves."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,17 @@ class Searched:
             raise ValueError(f"{self}: scale must be one of {', '.join(get_args(Scale))}")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f'{self}: low must be above 0, or scale "linear"')
+
+
+def searched_fields(cls: Any) -> dict[str, Searched]:
+    """The fields of a dataclass that are worth a search, and their ranges.
+
+    Only the metadata of a field itself count, not those of a union's members.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        field.name: one
+        for field in fields(cls)
+        for one in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(one, Searched)
+    }
