@@ -20,7 +20,8 @@ import fedadb
 class BalancedSoftmax(fedadb.Algorithm):
     """Clients add the logarithm of their class frequencies to the logits in training."""
 
-    tau: Annotated[float, Ge(0)] = 1.0  # strength; the bounds are checked in TOML files too
+    # Strength. The bounds are checked in TOML files too; `fedadb tune` searches from 0.25 to 2.
+    tau: Annotated[float, Ge(0), fedadb.Searched(0.25, 2)] = 1.0
 
     def loss(
         self, f: fedadb.Model, w: fedadb.Vector, batch: fedadb.Batch, ctx: fedadb.Context[Any]

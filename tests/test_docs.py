@@ -35,6 +35,7 @@ from fedadb.exports import FEDOPT, PAPER, algorithm_names
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
+from fedadb.roles import Searched, searched_fields
 from tests.experiment.test_study import SIZES
 
 ROOT = Path(__file__).parent.parent
@@ -387,6 +388,39 @@ def test_every_option_of_a_method_is_on_its_page_with_its_default(name: str) -> 
     for option, default in validation.to_table(ALGORITHMS[name]()).items():
         toml = tomli_w.dumps({option: default}).strip()
         assert f"`{toml}`" in page
+
+
+def stated_range(text: str) -> Searched | None:
+    """The first range that a text states, such as "searched from 0.1 to 1"."""
+    found = re.search(r"[Ss]earched\s+from ([\d.e-]+\d) to ([\d.e-]*\d)( on a linear scale)?", text)
+    if found is None:
+        return None
+    return Searched(float(found[1]), float(found[2]), "linear" if found[3] else "log")
+
+
+# what is said of an option: up to the next one, and in a table to the end of its line
+SAID_OF_OPTION = re.compile(r"`(\w+) = [^`]+`((?:(?!`\w+ = |\n\||\n\n).)*)", re.DOTALL)
+
+
+def said_of_options(name: str) -> list[tuple[str, str]]:
+    """The options of a method that its page names, with what it says of each."""
+    if name == "fedadb":
+        return [(row, cells[-1]) for row, cells in table("algorithms/fedadb.md", "field").items()]
+    if name in SERVER_METHODS:
+        return SAID_OF_OPTION.findall(table("algorithms/fedopt.md", "name")[name][1])
+    return SAID_OF_OPTION.findall((DOCS / "algorithms" / f"{name}.md").read_text())
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, *SERVER_METHODS])
+def test_the_range_of_a_searched_option_is_stated_beside_it(name: str) -> None:
+    found = [(option, stated_range(text)) for option, text in said_of_options(name)]
+    stated = {option: one for option, one in found if one}
+    assert stated == searched_fields((ALGORITHMS | SERVER_METHODS)[name])
+
+
+def test_the_quick_start_states_the_range_of_the_learning_rate() -> None:
+    stated = stated_range(table("quickstart.md", "key")["local.lr"][0])
+    assert searched_fields(fedadb.LocalPlan) == {"lr": stated}
 
 
 def test_every_option_of_fedadb_is_on_its_page_with_its_default() -> None:

@@ -101,5 +101,6 @@ from fedadb.partition.iid import Iid as Iid
 from fedadb.partition.protocol import Labels as Labels
 from fedadb.partition.protocol import class_counts as class_counts
 from fedadb.partition.shards import Shards as Shards
+from fedadb.roles import Searched as Searched
 
 __version__: str

@@ -79,6 +79,7 @@ WRONG: list[dict[str, Any]] = [
     {"seed": -1},
     {"local": {"learning_rate": 1}},
     {"local": {"lr": "fast"}},
+    {"local": {"lr": 0}},
     {"local": 3},
     {"local": {"momentum": 1}},
     {"local": {"momentum": 0.5, "optimizer": {"momentum": 0.5}}},
@@ -102,6 +103,7 @@ WRONG: list[dict[str, Any]] = [
     {"algorithm": {"name": "fedavg", "mu": 1}},
     {"algorithm": {"name": "fedadb", "steps": 0}},
     {"algorithm": {"name": "fedprox", "mu": "much"}},
+    {"algorithm": {"name": "fedprox", "mu": -1}},
     {"algorithm": {"name": "fedavgm", "tau": 1}},
     {"algorithm": {"name": "fedadagrad", "beta2": 0.5}},
     {"algorithm": {"name": "fedadam", "beta2": 1}},
@@ -145,13 +147,24 @@ def test_right_settings_pass() -> None:
 
 
 @pytest.mark.integration
-def test_a_wrong_setting_is_answered_before_torch_is_imported() -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["local.lrr=1"], "local.lrr is not a setting"),
+        (["local.lr=0"], "local.lr = 0: must be greater than 0"),
+        (["algorithm=fedprox", "algorithm.mu=-1"], "algorithm.mu = -1: must be greater than or"),
+    ],
+)
+def test_a_wrong_setting_is_answered_before_torch_is_imported(
+    given: list[str], message: str
+) -> None:
+    arguments = ["run", *(word for one in given for word in ("--set", one))]
     code = (
         "import sys; from fedadb.cli import main\n"
-        "sys.argv[1:] = ['run', '--set', 'local.lrr=1']\n"
+        f"sys.argv[1:] = {arguments}\n"
         "try: main()\n"
         "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False"]
-    assert "local.lrr is not a setting" in done.stderr
+    assert message in done.stderr

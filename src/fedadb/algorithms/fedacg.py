@@ -16,6 +16,7 @@ from fedadb.core.model import Model
 from fedadb.core.replies import Reply, average
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 class FedACGState(NamedTuple):
@@ -30,8 +31,9 @@ class FedACG(Algorithm[FedACGState]):
     The authors' code also clips gradients to the norm 10: `local.clip = 10`.
     """
 
-    lam: Annotated[float, Ge(0), Lt(1)] = 0.85  # λ: momentum
-    beta: Annotated[float, Ge(0)] = 1e-3  # β: weight of ‖w − u‖²; no ½, as in the authors' code
+    lam: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.85  # λ: momentum
+    # β: weight of ‖w − u‖²; no ½, as in the authors' code
+    beta: Annotated[float, Ge(0), Searched(1e-4, 1e-2)] = 1e-3
     weighted: bool = True  # average by sample count; the authors' code averages uniformly
 
     own_server_step = True  # momentum

@@ -18,6 +18,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 class Anchors(NamedTuple):
@@ -62,9 +63,9 @@ class DualBatch(NamedTuple):
 class FedADB(Algorithm[Weights, FedADBBroadcast]):
     """The server generates class anchors from the global model; clients train two branches."""
 
-    eta: Annotated[float, Gt(0)] = 1.0  # η: step size of anchor generation
+    eta: Annotated[float, Gt(0), Searched(0.1, 2)] = 1.0  # η: step size of anchor generation
     steps: Annotated[int, Ge(1)] = 50  # I: its iterations
-    lam: Annotated[float, Ge(0)] = 1e-4  # λ: weight of ‖x̃‖²
+    lam: Annotated[float, Ge(0), Searched(1e-5, 1e-3)] = 1e-4  # λ: weight of ‖x̃‖²
     sigma: Annotated[float, Gt(0)] = 1.0  # σ: standard deviation of the initial noise
     anchors_per_class: Annotated[int, Ge(1)] = 1  # N / |C|
     # The classes whose anchors enter a client's balanced batches: all, or those it lacks.

@@ -13,13 +13,15 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights, gradient
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedASAM(FedAvg):
     """FedAvg whose clients take the gradient at the worst nearby point, scaled by the weights."""
 
-    rho: Annotated[float, Ge(0)] = 0.5  # ρ: distance of that point; 0.7 in the authors' code
+    # ρ: distance of that point; 0.7 in the authors' code
+    rho: Annotated[float, Ge(0), Searched(0.05, 5)] = 0.5
     eta: Annotated[float, Ge(0)] = 0.0  # η: added to |w|; 0.2 in the authors' code
     # The parameters whose perturbation scales with |w|: all, or as in the authors' code only
     # those whose name contains "weight".

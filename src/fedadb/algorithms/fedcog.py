@@ -18,6 +18,7 @@ from fedadb.core.model import Model
 from fedadb.core.optimizers import Adam
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights, gradient
+from fedadb.roles import Searched
 
 ADAM = Adam(beta1=0.5, beta2=0.9)  # of the generation
 
@@ -43,7 +44,8 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
     images: Annotated[int, Ge(1)] = 256  # inputs that a client generates, but for rounding
     steps: Annotated[int, Ge(1)] = 500  # Adam's steps on the inputs
     eta: Annotated[float, Gt(0)] = 0.01  # η: Adam's step size
-    lam: Annotated[float, Ge(0)] = 0.1  # λ: weight of the disagreement between the two models
+    # λ: weight of the disagreement between the two models
+    lam: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1
     tau: Annotated[float, Gt(0)] = 1.0  # τ: temperature of the distillation
     project: bool = False  # keep the inputs within the bounds of real ones
 

@@ -17,6 +17,7 @@ from fedadb.core.model import Model
 from fedadb.core.replies import Mean, Reply, Sum
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, gradient
+from fedadb.roles import Searched
 
 
 class Curvature(NamedTuple):
@@ -37,7 +38,7 @@ Ctx = Context[Curvature, Report]
 class FedCurv(Algorithm[Curvature, Curvature, Report, Curvature]):
     """Clients penalise moving weights that matter to other clients away from theirs."""
 
-    lam: Annotated[float, Ge(0)] = 1.0  # λ: weight of the penalty
+    lam: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # λ: weight of the penalty
     # The Fisher information is estimated on batches of the plan's size until they have more than
     # so many rows.
     size: Annotated[int, Ge(1)] = 500

@@ -14,13 +14,15 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedDecorr(FedAvg):
     """FedAvg whose clients penalise correlation between the dimensions of their features."""
 
-    lam: Annotated[float, Ge(0)] = 0.1  # λ: weight of the correlation; 0.05 for CIFAR-100
+    # λ: weight of the correlation; 0.05 for CIFAR-100
+    lam: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1
     # In the authors' code the penalty grows with the batch size B; if true, it is divided by
     # (B−1)²/B, which makes it the mean squared correlation.
     normalise: bool = False

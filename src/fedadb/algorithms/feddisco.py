@@ -16,6 +16,7 @@ from fedadb.core.data import Shard
 from fedadb.core.model import Model
 from fedadb.core.replies import Reply, Sum
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 class FedDiscoUpload(NamedTuple):
@@ -27,8 +28,8 @@ class FedDiscoUpload(NamedTuple):
 class FedDisco(Algorithm[Weights, Weights, tuple[()], FedDiscoUpload]):
     """FedAvg that gives clients with a skewed class distribution less weight in the mean."""
 
-    a: Annotated[float, Ge(0)] = 0.5  # weight of the discrepancy
-    b: Annotated[float, Ge(0)] = 0.1  # added to every client's weight
+    a: Annotated[float, Ge(0), Searched(0.1, 1, "linear")] = 0.5  # weight of the discrepancy
+    b: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1  # added to every client's weight
 
     needs_single_replies = True  # each has a weight of its own
     # 0 for balanced clients, log C for those with one class

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedadb.core.algorithm import Algorithm, Round
 from fedadb.core.replies import Mean, Reply
 from fedadb.core.vector import Vector
+from fedadb.roles import Searched
 
 
 class FedExPState(NamedTuple):
@@ -24,7 +25,7 @@ class FedExPState(NamedTuple):
 class FedExP(Algorithm[FedExPState]):
     """FedAvg with a server step that grows with the disagreement of the clients' updates."""
 
-    eps: Annotated[float, Ge(0)] = 1e-3  # ε, in the first round
+    eps: Annotated[float, Ge(0), Searched(0.001, 0.1)] = 1e-3  # ε, in the first round
     evaluate_mean: bool = True  # deploy the mean of the last two iterates, as the authors do
 
     own_server_step = True  # extrapolation

@@ -18,6 +18,7 @@ from fedadb.core.data import Batch
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 class SimplexETF(nn.Module):
@@ -47,7 +48,7 @@ class SimplexETF(nn.Module):
 class FedGELA(FedAvg):
     """FedAvg on a fixed classifier, whose logits each client scales by its class frequencies."""
 
-    temperature: Annotated[float, Gt(0)] = 0.2
+    temperature: Annotated[float, Gt(0), Searched(0.01, 1)] = 0.2
     # Normalisation of the features: by batch statistics, or to length √d.
     feature_norm: Literal["batch", "length"] = "batch"
 

@@ -15,13 +15,15 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedLC(FedAvg):
     """FedAvg whose clients subtract a margin from each logit, larger for rarer classes."""
 
-    tau: Annotated[float, Ge(0)] = 0.1  # τ: strength of the margins; 0: plain cross entropy
+    # τ: strength of the margins; 0: plain cross entropy
+    tau: Annotated[float, Ge(0), Searched(0.1, 1)] = 0.1
     # A class without rows: "exclude" leaves it out of the softmax, "one" counts one row.
     missing: Literal["exclude", "one"] = "exclude"
 

@@ -15,13 +15,14 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedLMD(FedAvg):
     """FedAvg that distils the global model's predictions for the client's minority labels."""
 
-    beta: Annotated[float, Ge(0)] = 1.0  # β: weight of the distillation
+    beta: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # β: weight of the distillation
     tau: Annotated[float, Gt(0)] = 1.0  # τ: its temperature
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:

@@ -14,13 +14,14 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """FedAvg whose clients stay close to the weights they received."""
 
-    mu: Annotated[float, Ge(0)] = 0.01  # μ: weight of the proximal term
+    mu: Annotated[float, Ge(0), Searched(0.001, 1)] = 0.01  # μ: weight of the proximal term
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
         drift = w - ctx.sent.w

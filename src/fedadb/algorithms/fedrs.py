@@ -15,13 +15,15 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedRS(FedAvg):
     """FedAvg whose clients scale down the logits of the classes that they lack."""
 
-    alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # α: scale of a missing class; 1: FedAvg
+    # α: scale of a missing class; 1: FedAvg
+    alpha: Annotated[float, Ge(0), Le(1), Searched(0.1, 0.9, "linear")] = 0.5
     # "binary": α if the client lacks the class, 1 otherwise, as in the paper. "soft": from α to 1,
     # in proportion to the client's rows of the class, as in the authors' code.
     variant: Literal["binary", "soft"] = "binary"

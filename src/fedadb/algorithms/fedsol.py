@@ -15,13 +15,14 @@ from fedadb.core.data import Batch
 from fedadb.core.losses import distil
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights, gradient
+from fedadb.roles import Searched
 
 
 @dataclass(frozen=True)
 class FedSOL(FedAvg):
     """FedAvg whose clients take the gradient at a point where the proximal loss is higher."""
 
-    rho: Annotated[float, Ge(0)] = 1.0  # ρ: distance of that point
+    rho: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # ρ: distance of that point
     tau: Annotated[float, Gt(0)] = 3.0  # temperature of the proximal loss
     adaptive: bool = True  # scale the perturbation by each weight's drift
 

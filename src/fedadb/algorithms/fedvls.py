@@ -16,6 +16,7 @@ from fedadb.core.algorithm import Context
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 EPS = 1e-9  # keeps the logarithm of a vacant class's share finite
 
@@ -27,7 +28,7 @@ class FedVLS(FedAvg):
     A class is vacant if the client has no row of it.
     """
 
-    lam: Annotated[float, Ge(0)] = 0.1  # λ: weight of the distillation
+    lam: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1  # λ: weight of the distillation
     beta: Annotated[float, Ge(0)] = 0.005  # β: weight of the suppression
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:

@@ -11,6 +11,7 @@ from fedadb.core.algorithm import Algorithm, Context, PreviousModel
 from fedadb.core.data import Batch
 from fedadb.core.model import Model
 from fedadb.core.vector import Vector, Weights
+from fedadb.roles import Searched
 
 Ctx = Context[Weights, PreviousModel]
 
@@ -19,7 +20,8 @@ Ctx = Context[Weights, PreviousModel]
 class MOON(Algorithm[Weights, Weights, PreviousModel]):
     """A contrastive term pulls features to the global model's, away from the client's last ones."""
 
-    mu: Annotated[float, Ge(0)] = 0.1  # μ: weight of the contrastive term; 1 in the authors' code
+    # μ: weight of the contrastive term; 1 in the authors' code
+    mu: Annotated[float, Ge(0), Searched(0.001, 10)] = 0.1
     tau: Annotated[float, Gt(0)] = 0.5  # τ: its temperature
 
     def memory(self, w: Vector) -> PreviousModel:

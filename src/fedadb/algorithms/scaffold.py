@@ -15,6 +15,7 @@ from fedadb.core.optimizers import weight_of_steps
 from fedadb.core.replies import Mean, Reply, Sum
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
+from fedadb.roles import Searched
 
 
 class Control(NamedTuple):
@@ -33,7 +34,7 @@ Ctx = Context[Control, ControlVariate]
 class SCAFFOLD(Algorithm[Control, Control, ControlVariate, Control]):
     """Control variates correct each local step for the client's drift."""
 
-    eta: Annotated[float, Gt(0)] = 1.0  # η_g: the server's step size
+    eta: Annotated[float, Gt(0), Searched(0.25, 1)] = 1.0  # η_g: the server's step size
     weighted: bool = True  # weigh clients by their rows; in the paper all weigh the same
 
     def check_plan(self, plan: LocalPlan) -> None:

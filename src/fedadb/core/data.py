@@ -126,9 +126,8 @@ class LocalPlan:
 
     epochs: Annotated[int, Ge(1)] = 5
     batch_size: Annotated[int, Ge(1), Le(1_000_000)] = 128
-    lr: Annotated[float, Gt(0), Searched(0.003, 0.1)] = (
-        0.01  # the schedule and the warm-up multiply it
-    )
+    # the schedule and the warm-up multiply it
+    lr: Annotated[float, Gt(0), Searched(0.003, 0.1)] = 0.01
     weight_decay: Annotated[float, Ge(0)] = 1e-5
     optimizer: Optimizer = SGD()
     schedule: Schedule = Exponential()

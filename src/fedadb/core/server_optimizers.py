@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.vector import Vector
+from fedadb.roles import Searched
 
 
 @runtime_checkable
@@ -77,8 +78,8 @@ class ServerSGD:
     ```
     """
 
-    lr: Annotated[float, Gt(0)] = 1.0  # η
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9  # β
+    lr: Annotated[float, Gt(0), Searched(0.1, 1)] = 1.0  # η
+    momentum: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.9  # β
 
     def init(self, w: Vector) -> Momentum:
         return Momentum(w.zeros())
@@ -101,9 +102,9 @@ class ServerAdagrad:
     ```
     """
 
-    lr: Annotated[float, Gt(0)] = 0.01  # η
+    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01  # η
     beta1: Annotated[float, Ge(0), Lt(1)] = 0.0  # of the mean of Δ; 0: Δ itself
-    tau: Annotated[float, Gt(0)] = 1e-3  # τ: added to √v
+    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v
     initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before the first round; τ²
 
     def init(self, w: Vector) -> AdaptiveState:
@@ -130,10 +131,10 @@ class ServerAdam:
     ```
     """
 
-    lr: Annotated[float, Gt(0)] = 0.01  # η of the first round
+    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01  # η of the first round
     beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # of the mean of Δ
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # of the mean of Δ²
-    tau: Annotated[float, Gt(0)] = 1e-3  # τ: added to √v
+    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v
     initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before the first round; τ²
     bias_correction: bool = False  # multiply η by √(1 − β₂ᵗ) / (1 − β₁ᵗ); the paper does not
     follow_schedule: bool = True  # multiply η by the factor of the clients' learning rate

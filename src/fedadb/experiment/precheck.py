@@ -21,11 +21,13 @@ from fedadb.experiment import validation
 from fedadb.experiment.presets import complete
 from fedadb.experiment.settings import Settings
 from fedadb.exports import FEDOPT, algorithm_names
+from fedadb.roles import Searched
 
 PACKAGE = Path(__file__).parent.parent
 SERVER_OPTIMIZERS = PACKAGE / "core" / "server_optimizers.py"
 NAMESPACE = {
     "Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt,
+    "Searched": Searched,
     # of the local plan; its optimiser is checked by itself
     "Optimizer": Any, "SGD": lambda: None, "Schedule": Schedule, "Exponential": Exponential,
 }  # fmt: skip
