@@ -29,7 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "digits": {
         "rounds": 40,
         "federation": {"scenario": "cross-silo"},
-        "local": {"lr": 0.05, "batch_size": 32},
+        "local": {"batch_size": 32},
     },
     "organamnist": {"rounds": 300},
     # These have too few rows or classes for a hundred clients with strong skew.
@@ -58,7 +58,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 # The learning rate of each method, chosen by `fedadb tune` on validation data with that many runs
 # per method. Methods that are not listed have the rate of the dataset's preset.
 RATE_RUNS = 4
-RATES: dict[str, dict[str, float]] = {}
+RATES: dict[str, dict[str, float]] = {
+    "digits": {"fedavg": 0.01, "fedadb": 0.03},
+}
 
 
 def tuned_rate(dataset: str, algorithm: str) -> float | None:
