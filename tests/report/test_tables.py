@@ -30,7 +30,10 @@ def test_accuracy_by_hand(tmp_path: Path) -> None:
     assert table.header == ["", "digits"]
     assert texts(table) == [["FedAvg", "45.00 ± 5.00"], ["FedADB", "70.00"]]
     assert [row[1].best for row in table.rows] == [False, True]
-    assert table.notes == ["Mean ± population standard deviation over 1 to 2 seeds."]
+    assert table.notes == [
+        "Mean ± population standard deviation over 1 to 2 seeds.",
+        "No method was tuned: all ran at lr=0.05.",
+    ]
 
 
 def test_cells_hold_numbers(tmp_path: Path) -> None:
