@@ -83,7 +83,7 @@ def convergence_table(comparison: Comparison) -> Table:
             rows.append(cells)
     lines = [
         "Targets are 45, 65 and 85 % of the best accuracy of any run in the same setting; curves "
-        "are means over seeds, smoothed by EWMA 0.2.",
+        "are means over seeds, smoothed by EWMA 0.2. Bold: the fewest rounds.",
         *remarks,
     ]
     if reference and rows:
