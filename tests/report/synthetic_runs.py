@@ -11,6 +11,7 @@ import tomli_w
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
+from fedadb.storage.searches import Search, Trial, search_file, write_search
 
 
 def make_run(
@@ -60,6 +61,38 @@ def write_records(run: Path, records: Sequence[dict[str, Any]]) -> None:
 def add_to_records(run: Path, **values: Any) -> None:
     """Add the same values to every record of the run."""
     write_records(run, [record | values for record in read_records(run)])
+
+
+def add_validation(run: Path, accuracy: Sequence[float]) -> None:
+    """Add the accuracy on validation data to each record of the run."""
+    pairs = zip(read_records(run), accuracy, strict=True)
+    write_records(run, [record | {"validation_accuracy": a} for record, a in pairs])
+
+
+def make_search(
+    parent: Path, scores: Mapping[float, float | None], rounds: int = 5, **table: Any
+) -> Path:
+    """Write a search for `local.lr`, one trial run per rate, and return the search's file.
+
+    The test accuracy of each trial is its score. Without one, the trial was stopped after a round.
+    """
+    e = Experiment.read({"rounds": rounds, "validation": 0.1, **table}).table()
+    trials = []
+    for lr, score in scores.items():
+        accuracy = [0.1 if score is None else score] * rounds
+        settings = {**e, "local": {**e["local"], "lr": lr}}
+        run = make_run(parent, accuracy, **settings)
+        add_validation(run, accuracy)
+        if score is None:
+            keep_rounds(run, 1)
+            trials.append(Trial(run.name, {"local.lr": lr}, "stopped", 1))
+        else:
+            trials.append(Trial(run.name, {"local.lr": lr}, "finished", rounds, score))
+    name = e["algorithm"]["name"]
+    space = {"local.lr": list(scores)}
+    path = search_file(parent, f"{e['dataset']}-{name}-{e['seed']}")
+    write_search(path, Search(name, e, space, "grid", "none", len(scores), trials))
+    return path
 
 
 def keep_rounds(run: Path, rounds: int) -> None:

@@ -4,11 +4,13 @@ import csv
 
 from fedadb.report.cells import (
     Cell,
+    Difference,
     Number,
     PublishedRounds,
     RoundsDone,
     RoundsToTarget,
     Score,
+    SettingValue,
     Table,
     Traffic,
 )
@@ -71,12 +73,26 @@ def test_csv_does_not_take_names_for_numbers() -> None:
     assert comma_separated(table) == "method,accuracy\na ± b,1.00\n"
 
 
+def test_an_interval_has_two_columns_in_csv() -> None:
+    rows = [[Cell("a"), Cell(Difference(-12.3, 5.7))], [Cell("b"), Cell(Difference(-1.0))]]
+    table = Table("t", "", ["method", "best 5"], rows, [])
+    assert comma_separated(table).splitlines() == [
+        "method,best 5,best 5 low,best 5 high",
+        "a,-12.30,-18.00,-6.60",
+        "b,-1.00,,",
+    ]
+    assert "$-$12.3 [$-$18.0, $-$6.6]" in latex(table)
+
+
 def test_every_value_as_text_and_as_the_number_to_sort_by() -> None:
     cells = {
         "FedAvg": (Cell("FedAvg"), None),
         "--": (Cell(None), None),
         "45.12 ± 5.00 …": (Cell(Score(45.123, 5.0, running=True)), 45.123),
         "45.12": (Cell(Score(45.123)), 45.123),
+        "−12.3 [−18.0, −6.6]": (Cell(Difference(-12.3, 5.7)), -12.3),
+        "0.0": (Cell(Difference(-0.04)), -0.04),
+        "1e-05": (Cell(SettingValue(0.00001)), 0.00001),
         "40 %": (Cell(Number(40.2, unit=" %")), 40.2),
         "0.50": (Cell(Number(0.5, decimals=2)), 0.5),
         "12 (1.5×)": (Cell(RoundsToTarget(12, 1.5)), 12),

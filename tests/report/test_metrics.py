@@ -10,6 +10,8 @@ from fedadb.report.metrics import (
     interval,
     last_rounds,
     mean_curve,
+    paired_difference,
+    picked_round,
     round_ratios,
     rounds_to,
     seed_statistics,
@@ -51,6 +53,31 @@ def test_forgetting_counts_classes_measured_in_the_last_round_and_before() -> No
 def test_the_mean_of_the_last_rounds() -> None:
     assert last_rounds([0.0] * 5 + [0.2] * 5 + [0.4] * 5) == pytest.approx(0.3)
     assert last_rounds([0.5, 0.7]) == pytest.approx(0.6)
+
+
+def test_the_picked_round_is_the_first_of_highest_validation_accuracy() -> None:
+    assert picked_round([0.1, 0.9, 0.4, 0.6], [0.2, 0.3, 0.5, 0.5]) == 0.4
+    assert picked_round([0.1, 0.9], [0.2, None]) == 0.1
+    assert picked_round([0.1, 0.9], [None, None]) is None
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """.4 − .5, .7 − .6 and .9 − .6 are −.1, .1, .3: mean .1, s = .2, 4.30265 · .2 / √3."""
+    ours, theirs = {0: 0.4, 1: 0.7, 2: 0.9, 5: 0.0}, {2: 0.6, 1: 0.6, 0: 0.5, 7: 1.0}
+    assert paired_difference(ours, theirs) == pytest.approx((0.1, 0.496827, 3), abs=1e-6)
+    assert paired_difference({0: 0.5, 1: 0.0}, {0: 0.25}) == (0.25, None, 1)
+    assert paired_difference({0: 0.5}, {1: 0.5}) is None
+
+
+def test_an_interval_is_above_zero_as_a_whole() -> None:
+    """0.1 and 0.3 are 0.2 ± 1.27; 0.2 and 0.21 are 0.205 ± 0.064."""
+    for first, second, above in ((0.1, 0.3, False), (0.2, 0.21, True), (-0.2, -0.21, False)):
+        difference = paired_difference({0: first, 1: second}, {0: 0.0, 1: 0.0})
+        assert difference is not None
+        assert difference.above_zero == above
+    one_seed = paired_difference({0: 1.0}, {0: 0.0})
+    assert one_seed is not None
+    assert not one_seed.above_zero
 
 
 def test_the_deviation_over_seeds_is_the_population_s() -> None:

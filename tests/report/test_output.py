@@ -16,7 +16,7 @@ from fedadb.report.metrics import ewma
 from fedadb.report.output import write_report
 from fedadb.report.page_data import page_data, thin
 from fedadb.report.recorded_runs import collect_runs
-from tests.report.synthetic_runs import add_to_records, keep_rounds, make_run
+from tests.report.synthetic_runs import add_to_records, keep_rounds, make_run, make_search
 
 
 @pytest.fixture
@@ -57,9 +57,8 @@ def embedded(page: str) -> dict[str, object]:
 def test_every_table_and_figure_is_written(runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     page = write(runs, "A title", out)
-    tables = {
-        f"{t}.{e}" for t in ("accuracy", "summary", "convergence") for e in ("md", "tex", "csv")
-    }
+    names = ("accuracy", "summary", "differences", "convergence")
+    tables = {f"{name}.{ending}" for name in names for ending in ("md", "tex", "csv")}
     figures = {f"{f}.{e}" for f in ("curves", "convergence", "heatmap") for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == {*tables, *figures, "index.html"}
     for picture in out.glob("*.png"):
@@ -68,6 +67,20 @@ def test_every_table_and_figure_is_written(runs: Path, tmp_path: Path) -> None:
     for figure in out.glob("*.pdf"):
         assert figure.read_bytes().startswith(b"%PDF")
     assert embedded(page.read_text())["title"] == "A title"
+
+
+def test_a_tuned_comparison_has_all_tables_and_figures(tmp_path: Path) -> None:
+    for dataset in ("digits", "svhn"):
+        for name in ("fedavg", "fedadb"):
+            scores = {0.01: 0.5, 0.1: 0.7}
+            make_search(tmp_path / "runs", scores, algorithm=name, dataset=dataset)
+    out = tmp_path / "report"
+    data = embedded(write(tmp_path / "runs", "", out).read_text())
+    assert {"differences", "ranks", "tuning"} <= {path.stem for path in out.glob("*.md")}
+    assert {"ranks", "sweep-local.lr"} <= {path.name[:-4] for path in out.glob("*.png")}
+    assert (
+        str(data["runs"]).count("'seed': 0") == 4
+    )  # the trials that were not chosen are not there
 
 
 def test_the_page_contains_everything_it_needs(runs: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from fedadb.core.errors import BadInput
 from fedadb.report.watch import LiveData, serve_page
-from tests.report.synthetic_runs import make_run, read_records, write_records
+from fedadb.storage.searches import read_search, write_search
+from tests.report.synthetic_runs import make_run, make_search, read_records, write_records
 
 
 @pytest.fixture
@@ -51,6 +52,20 @@ def test_watching_shows_rounds_as_they_are_done(runs: Path, address: str) -> Non
     elsewhere = urllib.request.Request(address, headers={"Host": "example.org"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(elsewhere)
+
+
+def test_watching_follows_searches(tmp_path: Path) -> None:
+    """A better trial is chosen when its search says so, though no run has changed."""
+    path = make_search(tmp_path, {0.01: 0.5, 0.1: 0.7}, algorithm="fedadb")
+    live, search = LiveData([tmp_path], ""), read_search(path)
+    write_search(path, search._replace(trials=search.trials[:1]))
+
+    def accuracy() -> list[float]:
+        return [run["accuracy"][-1] for run in json.loads(live.json())["runs"]]
+
+    assert sorted(accuracy()) == [50, 70]  # the second run is no trial yet
+    write_search(path, search)
+    assert accuracy() == [70]
 
 
 def test_a_run_that_becomes_unreadable_is_an_error_beside_the_last_data(runs: Path) -> None:

@@ -29,6 +29,33 @@ class Score(NamedTuple):
         return f"{self.mean:.2f}{deviation}{f' {RUNNING}' if self.running else ''}"
 
 
+class SettingValue(NamedTuple):
+    """The number that a setting has."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+class Difference(NamedTuple):
+    """A mean difference in points, with the half-width of its interval."""
+
+    mean: float
+    half: float | None = None  # None: there is one pair, and no interval
+
+    def __str__(self) -> str:
+        if self.half is None:
+            return _signed(self.mean)
+        low, high = _signed(self.mean - self.half), _signed(self.mean + self.half)
+        return f"{_signed(self.mean)} [{low}, {high}]"
+
+
+def _signed(value: float) -> str:
+    """The value with one decimal, with a minus sign that is as wide as a plus sign."""
+    return f"{value:z.1f}".replace("-", "−")
+
+
 class RoundsToTarget(NamedTuple):
     """The rounds that a method needs to reach a target accuracy."""
 
@@ -74,7 +101,16 @@ class Traffic(NamedTuple):
 
 # None: the value is missing.
 Value: TypeAlias = (
-    str | Number | Score | RoundsToTarget | PublishedRounds | RoundsDone | Traffic | None
+    str
+    | Number
+    | Score
+    | SettingValue
+    | Difference
+    | RoundsToTarget
+    | PublishedRounds
+    | RoundsDone
+    | Traffic
+    | None
 )
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from fedadb.report.cells import RUNNING, Cell, RoundsToTarget, Score, Table, Value
+from fedadb.report.cells import RUNNING, Cell, Difference, RoundsToTarget, Score, Table, Value
 
 
 def markdown(table: Table) -> str:
@@ -47,7 +47,14 @@ def latex(table: Table) -> str:
 
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"\\": r"\textbackslash ", "±": r"$\pm$", "×": r"$\times$", "α": r"$\alpha$", "ρ": r"$\rho$"}
+    | {
+        "\\": r"\textbackslash ",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "α": r"$\alpha$",
+        "ρ": r"$\rho$",
+        "−": "$-$",
+    }
 )
 
 
@@ -56,7 +63,7 @@ def _escape(text: str) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """The table as CSV: deviations, ratios and the paper's values have columns of their own."""
+    """The table as CSV: every number of a cell, and the paper's, has a column of its own."""
     columns: list[list[str]] = []
     for head, *cells in zip(table.header, *table.rows, strict=True):
         columns += _columns(head, [cell.value for cell in cells])
@@ -82,6 +89,11 @@ def _parts(value: Value) -> dict[str, str]:
         case Score(mean, float(deviation), running):
             mark = f" {RUNNING}" if running else ""
             return {"": f"{mean:.2f}", "std": f"{deviation:.2f}{mark}"}
+        case Difference(mean, None):
+            return {"": f"{mean:z.2f}"}
+        case Difference(mean, float(half)):
+            low, high = mean - half, mean + half
+            return {"": f"{mean:z.2f}", "low": f"{low:z.2f}", "high": f"{high:z.2f}"}
         case RoundsToTarget(int(rounds), float(ratio)):
             return {"": str(rounds), "ratio": f"{ratio:.1f}"}
         case _:

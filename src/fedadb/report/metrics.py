@@ -1,6 +1,6 @@
 """The numbers by which runs are compared."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median, pstdev, stdev
 from typing import NamedTuple
 
@@ -33,6 +33,12 @@ def last_rounds(accuracy: Sequence[float], n: int = 10) -> float:
     return fmean(accuracy[-n:])
 
 
+def picked_round(accuracy: Sequence[float], validation: Sequence[float | None]) -> float | None:
+    """The accuracy of the first round of highest validation accuracy; None if none was measured."""
+    known = [(a, v) for a, v in zip(accuracy, validation, strict=True) if v is not None]
+    return max(known, key=lambda pair: pair[1])[0] if known else None
+
+
 def ewma(values: Sequence[float], factor: float = 0.2) -> list[float]:
     """The moving average s₁ = a₁, s_t = factor · a_t + (1 − factor) · s_{t−1}."""
     smooth: list[float] = []
@@ -58,6 +64,31 @@ def interval(curves: Sequence[Sequence[float]]) -> list[float]:
         return [0.0] * min(map(len, curves))
     t = t_quantile(n)
     return [t * stdev(values) / n**0.5 for values in zip(*curves, strict=False)]
+
+
+class PairedDifference(NamedTuple):
+    """The mean of differences that are paired by seed."""
+
+    mean: float
+    half: float | None  # half the width of its 95 % interval; None: there is one pair
+    pairs: int
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.half is not None and self.mean > self.half
+
+
+def paired_difference(
+    values: Mapping[int, float], reference: Mapping[int, float]
+) -> PairedDifference | None:
+    """Values by seed, minus those of a reference, over the seeds of both; None if there is none."""
+    differences = [values[seed] - reference[seed] for seed in values if seed in reference]
+    if not differences:
+        return None
+    n = len(differences)
+    half = interval([[d] for d in differences])[0] if n > 1 else None
+    return PairedDifference(fmean(differences), half, n)
 
 
 def targets(best: float) -> list[float]:

@@ -1,9 +1,10 @@
-"""The notes below tables: how many seeds, which rounds, what is unfinished."""
+"""The notes below tables: how many seeds and rounds, how settings were found, what is missing."""
 
 from fedadb.experiment.presets import scenario
 from fedadb.report import paper
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import short_setting
+from fedadb.report.tuning_notes import tuning_notes
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -13,6 +14,7 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(f"{unfinished} of the runs are not finished.")
     if lost := sum(len(record.get("lost", ())) for run in runs for record in run.rounds):
         lines.append(f"{lost} replies were lost; rounds.jsonl has the reasons.")
+    lines += tuning_notes(comparison)
     lines += _dataset_values(comparison)
     lines += _unlabelled(comparison)
     for setting in comparison.settings:
@@ -50,7 +52,8 @@ def _unlabelled(comparison: Comparison) -> list[str]:
         different = [
             short_setting(key, value)
             for key, value in settings.items()
-            if not key.startswith("algorithm.") and any(s.get(key) != value for s in others)
+            if not (key.startswith("algorithm.") or key in comparison.method_settings)
+            and any(s.get(key) != value for s in others)
         ]
         sizes = ("K=", "ρ=") if scenario(settings) else ()  # the scenario names them
         rest = [word for word in different if word not in label and not word.startswith(sizes)]

@@ -16,6 +16,8 @@ from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, interval, mean_curve
 from fedadb.report.notes import rounds_deviation
 from fedadb.report.personal import KINDS, client_curve
+from fedadb.report.rank_figure import draw_ranks
+from fedadb.report.ranks import rank_methods
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.sweeps import draw_sweep, find_sweeps
 
@@ -30,6 +32,8 @@ def draw_all(comparison: Comparison) -> dict[str, Figure]:
         name = "heatmap" if len(settings) == 1 else f"heatmap-{i}"
         title = literal(" ".join(_title_lines(comparison, setting)), most=80)
         figures[name] = draw_heatmap(title, comparison.by_method(setting))
+    if ranks := rank_methods(comparison):
+        figures["ranks"] = draw_ranks(ranks, method_colours(comparison.methods))
     if personal := draw_personal(comparison):
         figures["personal"] = personal
     for key, lines in find_sweeps(comparison).items():

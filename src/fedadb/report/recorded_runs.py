@@ -90,6 +90,11 @@ class RecordedRun:
         return [record["accuracy"] for record in self.rounds]
 
     @property
+    def validation_accuracy(self) -> list[float | None]:
+        """On rows that no client trains on; None in rounds that did not measure it."""
+        return [record.get("validation_accuracy") for record in self.rounds]
+
+    @property
     def class_accuracy(self) -> list[list[float | None]]:
         """Rounds × classes; None where a class was not measured."""
         return [record["class_accuracy"] for record in self.rounds]

@@ -16,8 +16,12 @@ Line = Mapping[float, list[RecordedRun]]  # the runs at each value of the settin
 
 
 def find_sweeps(comparison: Comparison) -> dict[str, dict[str, Line]]:
-    """The numeric settings that vary while all others are equal: for each, lines by label."""
-    runs = comparison.all_runs
+    """The numeric settings that vary while all others are equal: for each, lines by label.
+
+    The trials of a search are part of them. A line has only the seeds that all of its values have,
+    if there are such: trials mostly have one seed, and what was chosen is run with more.
+    """
+    runs = [*comparison.all_runs, *comparison.trials]
     names = method_names(dict.fromkeys(run.algorithm for run in runs))
     sweeps: dict[str, dict[str, Line]] = {}
     for key in dict.fromkeys(key for run in runs for key in run.versioned_settings):
@@ -33,12 +37,25 @@ def find_sweeps(comparison: Comparison) -> dict[str, dict[str, Line]]:
         if long:
             methods = [names[fixed[line]["algorithm.name"]] for line in long]
             labels = distinct_labels(methods, [fixed[line] for line in long])
-            sweeps[key] = {label: lines[line] for label, line in zip(labels, long, strict=True)}
+            sweeps[key] = {
+                label: _common_seeds(lines[line]) for label, line in zip(labels, long, strict=True)
+            }
     return sweeps
 
 
+def _common_seeds(points: Line) -> Line:
+    common = set.intersection(*({run.seed for run in runs} for runs in points.values()))
+    if not common:
+        return points
+    return {value: [run for run in runs if run.seed in common] for value, runs in points.items()}
+
+
 def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) -> Figure:
-    """One line per method. A ring marks the paper's value of the setting."""
+    """One line per method. A ring marks the paper's value of the setting.
+
+    A hollow point is of runs that did not finish, such as trials that were stopped: the five best
+    of the rounds that they have.
+    """
     legend_rows = -(-len(lines) // 3)
     figure = Figure(figsize=(8, 4 + 0.25 * legend_rows), layout="constrained")
     axes = figure.subplots()
@@ -49,6 +66,7 @@ def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) 
         ]
         for label, points in lines.items()
     }
+    hollow = ""  # what the axis says about hollow points
     styles = line_styles([[score.mean for score in scores] for scores in scores_of.values()])
     for (label, scores), style in zip(scores_of.items(), styles, strict=True):
         points, values = lines[label], sorted(lines[label])
@@ -63,13 +81,16 @@ def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) 
             capsize=3,
         )
         for value, score in zip(values, scores, strict=True):
+            if not all(run.finished for run in points[value]):
+                axes.plot(value, score.mean, "o", ms=4, color="white", zorder=4)
+                hollow = " (hollow: stopped early, or not finished)"
             run = points[value][0]
             if value == paper.settings_for(run.experiment["dataset"], run.algorithm).get(key):
                 axes.plot(value, score.mean, "o", ms=11, mfc="none", color="black", zorder=3)
     all_values = [value for points in lines.values() for value in points]
     if min(all_values) > 0 and max(all_values) / min(all_values) >= 20:
         axes.set_xscale("log")
-    axes.set(xlabel=key, ylabel="test accuracy (%), best five rounds")
+    axes.set(xlabel=f"{key}{hollow}", ylabel="test accuracy (%), best five rounds")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure

@@ -8,17 +8,26 @@ from fedadb.report import paper
 from fedadb.report.cells import Cell, Number, RoundsDone, Score, Table, Traffic
 from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import convergence_table
+from fedadb.report.differences import difference_table, distinguishable_best
 from fedadb.report.metrics import (
     BEST,
     SeedStatistics,
     best_rounds,
     forgetting,
     last_rounds,
+    picked_round,
     seed_statistics,
 )
 from fedadb.report.notes import notes
 from fedadb.report.personal import personal_table
+from fedadb.report.ranks import rank_table
 from fedadb.report.recorded_runs import RecordedRun
+from fedadb.report.tuning import tuning_table
+
+BOLD = (
+    "Bold: the highest mean, if the 95 % interval of its difference to the best other method, "
+    "paired by seed, excludes 0; with one seed, nothing is bold."
+)
 
 
 def all_tables(comparison: Comparison) -> list[Table]:
@@ -26,7 +35,10 @@ def all_tables(comparison: Comparison) -> list[Table]:
     tables = [
         accuracy_table(comparison),
         summary_table(comparison),
+        difference_table(comparison),
+        rank_table(comparison),
         convergence_table(comparison),
+        tuning_table(comparison),
         domain_table(comparison),
         personal_table(comparison),
     ]
@@ -40,13 +52,7 @@ def accuracy_table(comparison: Comparison) -> Table:
         for key, runs in comparison.runs.items()
     }
     finished = {key: all(run.finished for run in runs) for key, runs in comparison.runs.items()}
-    best = {
-        setting: max(
-            (s.mean for key, s in statistics.items() if key[1] == setting and finished[key]),
-            default=None,
-        )
-        for setting in comparison.settings
-    }
+    best = {s: distinguishable_best(comparison.by_method(s)) for s in comparison.settings}
     averages = _averaged_settings(comparison)
     rows = []
     for method in comparison.methods:
@@ -59,7 +65,7 @@ def accuracy_table(comparison: Comparison) -> Table:
             cells.append(
                 Cell(
                     _score(statistics[key], running=not finished[key]),
-                    best=finished[key] and statistics[key].mean == best[setting],
+                    best=method == best[setting],
                     paper=paper.published(comparison.runs[key][0]),
                 )
             )
@@ -67,7 +73,10 @@ def accuracy_table(comparison: Comparison) -> Table:
         rows.append(cells)
     header = ["", *comparison.settings, *averages]
     title = "Test accuracy (%): the mean of the best five rounds"
-    return Table("accuracy", title, header, rows, notes(comparison))
+    lines = notes(comparison)
+    if len(comparison.methods) > 1:
+        lines.append(BOLD)
+    return Table("accuracy", title, header, rows, lines)
 
 
 def _averaged_settings(comparison: Comparison) -> dict[str, list[str]]:
@@ -103,28 +112,30 @@ def summary_table(comparison: Comparison) -> Table:
         for setting in comparison.settings
         for method, runs in comparison.by_method(setting).items()
     ]
-    header = ["setting", "method", "best 5", "last", "last 10", "forgetting"]
+    header = ["setting", "method", "best 5", "picked", "last", "last 10", "forgetting"]
     header += ["rounds", "seeds", "s/round", "kB down/up"]
     title = "Accuracy (%) of the best five rounds, the last and the last ten, and forgetting"
+    picked = header.index("picked")
+    if all(row[picked].value is None for row in rows):  # no run has validation data
+        for row in (header, *rows):
+            del row[picked]
+    else:
+        title += "; picked: of the round of highest validation accuracy"
     return Table("summary", title, header, rows, notes(comparison))
 
 
 def _summary(runs: Sequence[RecordedRun]) -> list[Cell]:
-    best, last, last_ten = (
-        _score(seed_statistics(values))
-        for values in (
-            [best_rounds(run.accuracy) for run in runs],
-            [run.accuracy[-1] for run in runs],
-            [last_rounds(run.accuracy) for run in runs],
-        )
-    )
-    drops = [forgetting(run.class_accuracy) for run in runs]
-    known = [drop for drop in drops if drop is not None]
+    def over_seeds(values: Sequence[float | None]) -> Cell:
+        known = [value for value in values if value is not None]
+        return Cell(_score(seed_statistics(known)) if len(known) == len(runs) else None)
+
+    best = over_seeds([best_rounds(run.accuracy) for run in runs])
     return [
-        Cell(best, paper=paper.published(runs[0])),
-        Cell(last),
-        Cell(last_ten),
-        Cell(_score(seed_statistics(known)) if len(known) == len(runs) else None),
+        best._replace(paper=paper.published(runs[0])),
+        over_seeds([picked_round(run.accuracy, run.validation_accuracy) for run in runs]),
+        over_seeds([run.accuracy[-1] for run in runs]),
+        over_seeds([last_rounds(run.accuracy) for run in runs]),
+        over_seeds([forgetting(run.class_accuracy) for run in runs]),
         Cell(RoundsDone(min(len(run.rounds) for run in runs), runs[0].total_rounds)),
         Cell(Number(len(runs))),
         Cell(Number(fmean(r["seconds"] for run in runs for r in run.rounds), decimals=2)),

@@ -16,6 +16,7 @@ from fedadb.report.page import render_page, to_json
 from fedadb.report.page_data import page_data
 from fedadb.report.recorded_runs import collect_runs, find_runs
 from fedadb.storage.run_directory import ROUNDS
+from fedadb.storage.searches import SEARCHES
 
 
 class LiveData:
@@ -24,14 +25,17 @@ class LiveData:
     def __init__(self, directories: Sequence[Path], title: str) -> None:
         self.directories, self.title = directories, title
         self._lock = Lock()
-        self._sizes: dict[Path, int] = {}  # of the record files when they were read
+        self._sizes: dict[Path, int] = {}  # of records and searches when they were read
         self._data: dict[str, Any] = {}
 
     def json(self) -> str:
         """The data as JSON; if the runs cannot be read now, the previous data with the error."""
         with self._lock:
             try:
-                files = [directory / ROUNDS for directory in find_runs(self.directories)]
+                runs = find_runs(self.directories)
+                files = [directory / ROUNDS for directory in runs]
+                for parent in {directory.parent for directory in runs}:
+                    files += (parent / SEARCHES).glob("*.json")
                 sizes = {path: path.stat().st_size for path in files if path.exists()}
                 if sizes != self._sizes:
                     collected = collect_runs(self.directories)

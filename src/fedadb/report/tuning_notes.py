@@ -1,0 +1,95 @@
+"""The notes on how methods got their settings: the runs that each was given to find them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedadb.report.comparison import Comparison
+from fedadb.report.labels import METHODS
+from fedadb.storage.searches import Search
+
+LEARNING_RATE = "local.lr"
+
+
+def tuning_notes(comparison: Comparison) -> list[str]:
+    """How many runs each method was given to find its settings, and what the settings are.
+
+    Only searches beside the runs count. A budget that was spent elsewhere, such as the one behind a
+    preset's learning rates, is not recorded with runs; a sentence about it belongs here.
+    """
+    given = {method: _given(comparison, method) for method in comparison.methods}
+    unfinished = [search.algorithm for search in comparison.searches if search.best is None]
+    if any(text != "none" for text in given.values()):
+        searched = dict.fromkeys(key for search in comparison.searches for key in search.space)
+        unnamed = [key for key in searched if key in comparison.method_settings]
+        lines = [_budgets(given), *(_values(comparison, key) for key in unnamed)]
+    else:
+        lines = [_untuned(comparison)]
+    if unfinished:
+        names = dict.fromkeys(METHODS.get(name, name) for name in unfinished)
+        lines.append(f"The search for settings is not finished: {', '.join(names)}.")
+    return lines
+
+
+def _given(comparison: Comparison, method: str) -> str:
+    """What the method was given in all settings: "4 runs to find local.lr", or "none"."""
+    settings = [s for s in comparison.settings if (method, s) in comparison.runs]
+    searches = [comparison.search_of(method, setting) for setting in settings]
+    return " or ".join(dict.fromkeys(_budget(search) for search in searches))
+
+
+def _budget(search: Search | None) -> str:
+    if search is None:
+        return "none"
+    runs = "1 run" if search.budget == 1 else f"{search.budget} runs"
+    return f"{runs} to find {' and '.join(search.space)}"
+
+
+def _budgets(given: dict[str, str]) -> str:
+    if len(set(given.values())) == 1:
+        (text,) = set(given.values())
+        each = "Each method" if len(given) > 1 else next(iter(given))
+        return f"{each} was given {text} (chosen on validation data)."
+    by_method = "; ".join(f"{method}: {text}" for method, text in given.items())
+    return f"Runs to find settings (chosen on validation data): {by_method}."
+
+
+def _untuned(comparison: Comparison) -> str:
+    values = {run.settings[LEARNING_RATE] for run in comparison.all_runs}
+    if len(values) == 1:
+        return f"No method was tuned: all ran at lr={values.pop():g}."
+    if LEARNING_RATE not in comparison.method_settings:  # the labels name it
+        return "No method was tuned."
+    return f"Learning rates were given, not searched here: {_by_method(comparison, LEARNING_RATE)}."
+
+
+def _values(comparison: Comparison, key: str) -> str:
+    """The values of a searched setting, in a sentence."""
+    name = "Learning rates" if key == LEARNING_RATE else f"Values of {key}"
+    return f"{name}: {_by_method(comparison, key)}."
+
+
+def _by_method(comparison: Comparison, key: str) -> str:
+    """Each method's value; each setting's, if all methods share it; or both, if neither is one."""
+    values: dict[str, dict[str, str]] = {}  # by setting and method
+    for setting in comparison.settings:
+        for method, (run, *_) in comparison.by_method(setting).items():
+            if key in run.settings:
+                values.setdefault(setting, {})[method] = _text(run.settings[key])
+    of_methods = _constant([pair for methods in values.values() for pair in methods.items()])
+    of_settings = _constant([(s, v) for s, methods in values.items() for v in methods.values()])
+    if constant := of_methods or of_settings:
+        return _listed(constant)
+    return "; ".join(f"{setting}: {_listed(methods)}" for setting, methods in values.items())
+
+
+def _constant(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The value of each name; empty if a name has several."""
+    return dict(pairs) if len(set(pairs)) == len(dict(pairs)) else {}
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
