@@ -7,7 +7,7 @@ DEV_STAMP := .venv/.installed-dev
 .PHONY: run setup test browser bench peers clean
 
 run: setup
-	$(BIN)/fedadb compare --algorithms fedavg,fedadb
+	$(BIN)/fedadb compare --algorithms fedavg,fedadb --seeds 0,1,2
 
 setup: $(STAMP)
 	@$(BIN)/python -m fedadb.kernels
