@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fedadb.report.cells import Cell, Difference, Number, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.metrics import best_rounds, last_rounds, paired_difference, picked_round
-from fedadb.report.notes import notes
+from fedadb.report.notes import notes_on_runs
 from fedadb.report.recorded_runs import RecordedRun
 
 Metric = Callable[[RecordedRun], float | None]
@@ -48,7 +48,7 @@ def difference_table(comparison: Comparison) -> Table | None:
         "Intervals are Student's t over the seeds that both methods have finished; one seed has "
         "none.",
     ]
-    return Table("differences", title, header, rows, [*lines, *notes(comparison)])
+    return Table("differences", title, header, rows, [*lines, *notes_on_runs(comparison)])
 
 
 def common_seeds(runs: Sequence[RecordedRun], others: Sequence[RecordedRun]) -> set[int]:
