@@ -67,5 +67,8 @@ def test_only_finished_runs_are_compared(tmp_path: Path) -> None:
     assert table_of(tmp_path) is None  # one method
     make_run(tmp_path, [0.5] * 5, algorithm="fedavg")
     assert table_of(tmp_path) is not None
+    for name in ("fedadb", "fedavg"):
+        make_run(tmp_path, [0.5] * 5, algorithm=name, seed=1)
+    assert texts(table_of(tmp_path))[0][-1] == "2"
     keep_rounds(run, 3)
-    assert table_of(tmp_path) is None
+    assert texts(table_of(tmp_path)) == [["digits", "FedAvg", "0.0", "0.0", "1"]]

@@ -42,6 +42,16 @@ def test_a_sweep_is_in_per_cent(tmp_path: Path) -> None:
     assert np.allclose(np.asarray(figure.axes[0].lines[0].get_ydata()), [10, 20])
 
 
+def test_a_sweep_has_a_panel_per_dataset_with_one_line_per_method(tmp_path: Path) -> None:
+    for dataset in ("svhn", "digits"):
+        for name in ("fedavg", "fedadb"):
+            for lr in (0.1, 0.2):
+                make_run(tmp_path, [lr], dataset=dataset, algorithm=name, local={"lr": lr})
+    figure = draw_sweep("local.lr", find_sweeps(compare(tmp_path))["local.lr"], {})
+    shown = {a.get_title(): sorted(a.get_legend_handles_labels()[1]) for a in figure.axes}
+    assert shown == {"SVHN": ["FedADB", "FedAvg"], "digits": ["FedADB", "FedAvg"]}
+
+
 def test_equal_curves_do_not_hide_each_other(tmp_path: Path) -> None:
     """The second of two equal curves is dashed; one that differs is not."""
     for name, accuracy in (("fedavg", 0.5), ("fedntd", 0.5), ("fedadb", 0.7)):

@@ -56,7 +56,7 @@ def test_only_settings_that_all_methods_have_finished_count(runs: Path) -> None:
 
 
 def test_friedman_s_test_is_scipy_s_and_takes_two_methods() -> None:
-    ranks = [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3], [1, 3, 2]]
+    ranks: list[list[float]] = [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3], [1, 3, 2]]
     expected = scipy.stats.friedmanchisquare(*zip(*ranks, strict=True)).pvalue
     assert friedman(ranks) == pytest.approx(expected)
     # One winner in four settings: χ² = ((4 − 6)² + (8 − 6)²) / (20 − 18) = 4.

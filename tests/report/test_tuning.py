@@ -27,6 +27,7 @@ def test_every_trial_is_a_row_and_the_chosen_one_is_the_best(tmp_path: Path) -> 
         ["digits", "FedADB", "0.1", "--", "1", "stopped"],
     ]
     assert [row[3].best for row in table.rows] == [True, False, True, False]
+    assert not any("deviation" in note for note in table.notes)  # no number of it is a mean
     assert "| digits | FedADB | **0.03** | **80.00** | 5 | finished |" in markdown(table)
 
 

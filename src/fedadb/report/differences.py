@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fedadb.report.cells import Cell, Difference, Number, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.metrics import best_rounds, last_rounds, paired_difference, picked_round
-from fedadb.report.notes import notes
+from fedadb.report.notes import notes_on_runs
 from fedadb.report.recorded_runs import RecordedRun
 
 Metric = Callable[[RecordedRun], float | None]
@@ -34,9 +34,13 @@ def difference_table(comparison: Comparison) -> Table | None:
         methods = comparison.by_method(setting)
         other = methods.pop(reference, [])
         for method, runs in methods.items():
-            if seeds := common_seeds(runs, other):
-                cells = [_difference(runs, other, metric) for metric in columns.values()]
-                rows.append([Cell(setting), Cell(method), *cells, Cell(Number(len(seeds)))])
+            found = [
+                paired_difference(by_seed(runs, metric), by_seed(other, metric))
+                for metric in columns.values()
+            ]
+            if best := found[0]:
+                cells = [Cell(Difference(d.mean, d.half) if d else None) for d in found]
+                rows.append([Cell(setting), Cell(method), *cells, Cell(Number(best.pairs))])
     if not rows:
         return None
     header = ["setting", "method", *columns, "seeds"]
@@ -48,19 +52,7 @@ def difference_table(comparison: Comparison) -> Table | None:
         "Intervals are Student's t over the seeds that both methods have finished; one seed has "
         "none.",
     ]
-    return Table("differences", title, header, rows, [*lines, *notes(comparison)])
-
-
-def common_seeds(runs: Sequence[RecordedRun], others: Sequence[RecordedRun]) -> set[int]:
-    """The seeds that both have finished."""
-    return {run.seed for run in runs if run.finished} & {run.seed for run in others if run.finished}
-
-
-def _difference(
-    runs: Sequence[RecordedRun], reference: Sequence[RecordedRun], metric: Metric
-) -> Cell:
-    found = paired_difference(by_seed(runs, metric), by_seed(reference, metric))
-    return Cell(Difference(found.mean, found.half) if found else None)
+    return Table("differences", title, header, rows, [*lines, *notes_on_runs(comparison)])
 
 
 def distinguishable_best(runs: Mapping[str, Sequence[RecordedRun]]) -> str | None:

@@ -8,7 +8,13 @@ from fedadb.report.tuning_notes import tuning_notes
 
 
 def notes(comparison: Comparison) -> list[str]:
-    lines = [_seeds(comparison)]
+    """The notes below a table of means over seeds."""
+    return [_seeds(comparison), *notes_on_runs(comparison)]
+
+
+def notes_on_runs(comparison: Comparison) -> list[str]:
+    """The notes below any table."""
+    lines = []
     runs = comparison.all_runs
     if unfinished := sum(not run.finished for run in runs):
         lines.append(f"{unfinished} of the runs are not finished.")

@@ -13,7 +13,7 @@ import scipy.stats
 from fedadb.report.cells import Cell, Number, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.metrics import best_rounds
-from fedadb.report.notes import notes
+from fedadb.report.notes import notes_on_runs
 
 
 class Ranks(NamedTuple):
@@ -108,4 +108,4 @@ def rank_table(comparison: Comparison) -> Table | None:
         lines.append("Only settings that all methods have finished count.")
     header = ["method", "average rank", *found.settings]
     title = "Ranks by the mean of the best five rounds (1 is the best)"
-    return Table("ranks", title, header, rows, [*lines, *notes(comparison)])
+    return Table("ranks", title, header, rows, [*lines, *notes_on_runs(comparison)])

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedadb.report import paper
 from fedadb.report.comparison import Comparison
-from fedadb.report.drawing import line_styles, literal
-from fedadb.report.labels import distinct_labels, method_names, with_scenario
+from fedadb.report.drawing import draw_panels, line_styles, literal
+from fedadb.report.labels import dataset_name, distinct_labels, method_names, with_scenario
 from fedadb.report.metrics import best_rounds, seed_statistics
 from fedadb.report.recorded_runs import RecordedRun
 
@@ -51,14 +52,26 @@ def _common_seeds(points: Line) -> Line:
 
 
 def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) -> Figure:
-    """One line per method. A ring marks the paper's value of the setting.
+    """One panel per dataset, one line per method. A ring marks the paper's value of the setting.
 
     A hollow point is of runs that did not finish, such as trials that were stopped: the five best
     of the rounds that they have.
     """
-    legend_rows = -(-len(lines) // 3)
-    figure = Figure(figsize=(8, 4 + 0.25 * legend_rows), layout="constrained")
-    axes = figure.subplots()
+    panels: dict[str, dict[str, Line]] = {}
+    for label, points in lines.items():
+        dataset = next(iter(points.values()))[0].experiment["dataset"]
+        panels.setdefault(dataset, {})[label.replace(f", dataset={dataset}", "")] = points
+    titles = [literal(dataset_name(dataset)) for dataset in panels]
+
+    def draw(axes: Axes, i: int) -> None:
+        _draw_lines(axes, key, list(panels.values())[i], colours)
+
+    return draw_panels(titles, draw)
+
+
+def _draw_lines(
+    axes: Axes, key: str, lines: Mapping[str, Line], colours: Mapping[str, str]
+) -> None:
     scores_of = {
         label: [
             seed_statistics([100 * best_rounds(run.accuracy) for run in points[value]])
@@ -66,15 +79,15 @@ def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) 
         ]
         for label, points in lines.items()
     }
-    hollow = ""  # what the axis says about hollow points
     styles = line_styles([[score.mean for score in scores] for scores in scores_of.values()])
+    hollow = ""  # what the axis says about hollow points
     for (label, scores), style in zip(scores_of.items(), styles, strict=True):
         points, values = lines[label], sorted(lines[label])
         axes.errorbar(
             values,
             [score.mean for score in scores],
             [score.deviation for score in scores],
-            label=literal(label),
+            label=label,
             color=colours.get(label.partition(",")[0]),
             linestyle=style,
             marker="o",
@@ -88,9 +101,7 @@ def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) 
             if value == paper.settings_for(run.experiment["dataset"], run.algorithm).get(key):
                 axes.plot(value, score.mean, "o", ms=11, mfc="none", color="black", zorder=3)
     all_values = [value for points in lines.values() for value in points]
-    if min(all_values) > 0 and max(all_values) / min(all_values) >= 20:
+    if min(all_values) > 0 and max(all_values) / min(all_values) >= 10:
         axes.set_xscale("log")
-    axes.set(xlabel=f"{key}{hollow}", ylabel="test accuracy (%), best five rounds")
+    axes.set(xlabel=f"{key}{hollow}", ylabel="test accuracy (%), best five")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return figure

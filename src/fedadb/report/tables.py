@@ -117,7 +117,8 @@ def summary_table(comparison: Comparison) -> Table:
     title = "Accuracy (%) of the best five rounds, the last and the last ten, and forgetting"
     picked = header.index("picked")
     if all(row[picked].value is None for row in rows):  # no run has validation data
-        for row in (header, *rows):
+        del header[picked]
+        for row in rows:
             del row[picked]
     else:
         title += "; picked: of the round of highest validation accuracy"

@@ -6,7 +6,7 @@ from typing import Any
 from fedadb.report.cells import Cell, Number, SettingValue, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import dataset_name, method_names
-from fedadb.report.notes import notes
+from fedadb.report.notes import notes_on_runs
 from fedadb.report.recorded_searches import search_settings
 from fedadb.storage.searches import Search, Trial
 
@@ -23,7 +23,9 @@ def tuning_table(comparison: Comparison) -> Table | None:
     ]
     header = ["setting", "method", *keys, "validation", "rounds", "state"]
     title = "What was tried to find settings: accuracy (%) on validation data, best five rounds"
-    return Table("tuning", title, header, rows, ["Bold: what was chosen.", *notes(comparison)])
+    return Table(
+        "tuning", title, header, rows, ["Bold: what was chosen.", *notes_on_runs(comparison)]
+    )
 
 
 def _in_order(comparison: Comparison) -> list[tuple[str, str, Search]]:

@@ -88,6 +88,8 @@ def _constant(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _listed(values: Mapping[str, str]) -> str:
+    if any("," in name for name in values):
+        return "; ".join(f"{name}: {value}" for name, value in values.items())
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
