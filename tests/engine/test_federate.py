@@ -14,7 +14,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
-from fedadb.engine.federate import Snapshot, federate
+from fedadb.engine.federate import Snapshot, federate, is_finite
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
 
@@ -103,6 +103,17 @@ def test_a_client_that_diverges_is_named() -> None:
         list(
             federate(cohort.learner, cohort, choose=lambda _: [2], rng=Stream(0), start=start(f, 3))
         )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", [0, 7, -1])
+def test_a_number_that_is_not_finite_is_found_anywhere(value: float, where: int) -> None:
+    numbers = torch.zeros(15)
+    assert is_finite(numbers)
+    numbers[where] = value
+    assert not is_finite(numbers)
+    assert is_finite(torch.zeros(0))
+    assert is_finite(torch.arange(3))
 
 
 def test_a_client_that_fails_is_named() -> None:

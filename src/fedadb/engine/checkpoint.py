@@ -34,6 +34,7 @@ OptimizerState = TypeVar("OptimizerState", default=tuple[()])
 FilterStates = TypeVar("FilterStates", default=tuple[()])
 ROUND = TypeAdapter(Round)
 VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
+SHAPES = TypeAdapter(dict[str, tuple[NonNegativeInt, ...]])
 
 
 def save_checkpoint(
@@ -57,6 +58,7 @@ def save_checkpoint(
         "memories": json.dumps(sorted(versions.items())),
         "data": data,
         "kernels": kernels,
+        "uploads": json.dumps(dict(snapshot.upload_shapes)),
     }
     write_tensors(path, pack(_state(snapshot)), metadata)
 
@@ -74,7 +76,7 @@ def load_checkpoint(
     The model has weights like w. If `kernels` are given, they must have computed the checkpoint;
     with `any_kernels`, one sentence says that others have.
     """
-    tensors, round, versions, stored_data, stored_kernels = _read(path)
+    tensors, round, versions, stored_data, stored_kernels, shapes = _read(path)
     if stored_data != data:
         raise Fault(f"{path} belongs to other data: they have changed since; choose another --out")
     if kernels not in (None, stored_kernels):
@@ -91,7 +93,7 @@ def load_checkpoint(
         state = unpack(kind_of(_state(before)), on_device, w.layout)
     except Fault as error:
         raise Fault(f"{path} does not fit this experiment: {error}") from error
-    return Snapshot(round, *state), versions
+    return Snapshot(round, *state)._replace(upload_shapes=shapes), versions
 
 
 def _refuse_kernels(path: Path, stored: str, kernels: str) -> str:
@@ -168,6 +170,7 @@ class _Stored(NamedTuple):
     versions: dict[int, int]
     data: str
     kernels: str
+    upload_shapes: dict[str, tuple[int, ...]]
 
 
 def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
@@ -176,6 +179,7 @@ def _read(path: Path, remedy: str = "delete it to start over") -> _Stored:
         round = ROUND.validate_json(metadata["round"])
         versions = dict(VERSIONS.validate_json(metadata["memories"]))
         kernels = metadata.get("kernels", TORCH)  # an earlier version had no others
-        return _Stored(tensors, round, versions, metadata["data"], kernels)
+        shapes = SHAPES.validate_json(metadata.get("uploads", "{}"))  # likewise
+        return _Stored(tensors, round, versions, metadata["data"], kernels, shapes)
     except (KeyError, ValidationError) as error:
         raise Fault(f"{path} is not a checkpoint; {remedy}") from error

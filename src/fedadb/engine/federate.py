@@ -4,11 +4,15 @@ Evaluating, recording and saving are up to the caller.
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
+
+import torch
+from torch import Tensor
 
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Diverged, Fault
@@ -44,6 +48,8 @@ class Snapshot(NamedTuple, Generic[S]):
     replies: Sequence[ReplyNote] = ()  # of these clients
     lost: Mapping[int, str] = MappingProxyType({})  # clients without a usable reply, and why
     broadcast_seconds: float = 0.0  # the time that the server took to compute the broadcast
+    # of an upload's tensors, by name, which never change; empty: uploads are weights alone
+    upload_shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 def initial(
@@ -99,7 +105,7 @@ def federate(
     algorithm, f, plan = learner.algorithm, learner.f, learner.plan
     s, optimizer_state, states = start.server, start.optimizer_state, list(start.filter_states)
     name = algorithm.name
-    upload_shapes: Mapping[str, tuple[int, ...]] = {}
+    upload_shapes = start.upload_shapes
     with one_thread():
         for t in range(start.round.t + 1, start.round.total + 1):
             round = start.round._replace(t=t, lr_factor=plan.lr_factor(t, start.round.total))
@@ -135,6 +141,7 @@ def federate(
                 [arrivals.notes[k] for k in arrivals.used],
                 arrivals.lost,
                 broadcast_seconds,
+                upload_shapes,
             )
 
 
@@ -200,9 +207,20 @@ def _require_finite(tree: Any, otherwise: str) -> None:
     """Raise Diverged if a number of the server's state or of an upload is not finite."""
     for name, part in zip(tree._fields, tree, strict=True):
         tensors = [part.flat] if isinstance(part, Vector) else pack(part, name).values()
-        if not all(tensor.isfinite().all() for tensor in tensors):
+        if not all(is_finite(tensor) for tensor in tensors):
             what = "weights" if name == "w" else name
             raise Diverged(
                 f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder "
                 "settings of the algorithm may help"
             )
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite, found without a mask as large as the tensor.
+
+    Such masks, one per reply, fragment the heap.
+    """
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = torch.aminmax(tensor)  # nan if one of the numbers is
+    return math.isfinite(low) and math.isfinite(high)
