@@ -81,7 +81,11 @@ def test_a_killed_search_resumes(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert runs_in(tmp_path / "killed") == runs_in(tmp_path / "whole")
     scores = [
-        [trial.score for search in read_searches(tmp_path / name).values() for trial in search.trials]
+        [
+            trial.score
+            for search in read_searches(tmp_path / name).values()
+            for trial in search.trials
+        ]
         for name in ("whole", "killed")
     ]
     assert scores[0] == scores[1]
@@ -141,7 +145,9 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
 
 def test_one_search_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     words = ["tune", *TINY, "--out", tmp_path, "--algorithms", "fedavg,fedprox", "--budget", 1]
-    assert invoke(*words[:-4], "--algorithms", "fedavg", "--budget", 1, "--pruner", "none").code == 0
+    assert (
+        invoke(*words[:-4], "--algorithms", "fedavg", "--budget", 1, "--pruner", "none").code == 0
+    )
     code, shown, err = invoke(*words)
     assert code == 1
     assert "FedAvg: " in err

@@ -95,6 +95,7 @@ def play(e: Experiment, data: FederatedData, cohort: Any) -> list[Snapshot[Any]]
         ("fedavg", 1),
         ("feddyn", 2),
         ("fedadb", 1),
+        ("scaffold", 2),
         pytest.param("fedrod", 2, marks=pytest.mark.slow),
         pytest.param("fedcurv", 1, marks=pytest.mark.slow),
         pytest.param("feddisco", 2, marks=pytest.mark.slow),

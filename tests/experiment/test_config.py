@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fedadb
+from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedavg import FedAvg
 from fedadb.algorithms.feddyn import FedDyn
@@ -27,6 +28,7 @@ from fedadb.core.vector import Vector
 from fedadb.experiment.build import sample_clients
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import own_code
+from fedadb.experiment.presets import RATES
 from fedadb.experiment.settings import Federation, Server
 from fedadb.experiment.study import compare
 from fedadb.experiment.toml_tables import load_toml, override, renamed
@@ -82,14 +84,28 @@ def test_what_is_written_reads_back_the_same() -> None:
 
 
 def test_a_dataset_suggests_what_is_not_said() -> None:
-    digits = read()
-    assert (digits.rounds, digits.federation.clients, digits.local.lr) == (40, 20, 0.05)
+    digits = read(algorithm="fedlc")
+    assert (digits.rounds, digits.federation.clients, digits.local.lr) == (40, 20, 0.01)
     assert read(dataset="organamnist").rounds == 300
     assert read(dataset="organamnist").model == LeNet()
     mixed = read(local={"lr": 0.2}, rounds=3)
     assert (mixed.rounds, mixed.local.lr, mixed.local.batch_size) == (3, 0.2, 32)
     assert read(federation={"scenario": "cross-device"}).federation.clients == 100
     assert read(federation={"clients": 7}).federation == Federation(7, 0.2)
+
+
+@pytest.mark.parametrize(("dataset", "rates"), RATES.items())
+def test_a_method_has_the_learning_rate_that_was_found_for_it(
+    dataset: str, rates: dict[str, float]
+) -> None:
+    for name, rate in rates.items():
+        assert name in ALGORITHMS | SERVER_METHODS
+        assert read(dataset=dataset, algorithm=name).local.lr == rate
+        assert read(dataset=dataset, algorithm={"name": name}).local.lr == rate
+        assert read(dataset=dataset, algorithm=name, local={"lr": 0.2}).local.lr == 0.2
+    assert read(dataset="digits", algorithm=FedAvg()).local.lr == RATES["digits"]["fedavg"]
+    assert read(dataset="digits").local.lr == RATES["digits"]["fedadb"]  # the default method
+    assert read(dataset="mnist", algorithm="fedadb").local.lr == 0.01
 
 
 def test_python_takes_the_objects_themselves() -> None:

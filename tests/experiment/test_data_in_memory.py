@@ -224,7 +224,7 @@ def test_the_command_line_runs_on_tables(tmp_path: Path, monkeypatch: pytest.Mon
         (["dataset=csv:patients.csv", "model=lenet"], "model = 'mlp' takes any"),
         (["dataset=vectors:x@12"], "use Python, and pass the same fedadb.Data"),
         (["model=own_nets:Net", "model.wide=3"], "model.wide is not a setting of own_nets:Net"),
-        (["model=own_nets:square"], "model = 'own_nets:square': must return an nn.Module, not a"),
+        (["model=own_nets:square"], "model = 'own_nets:square': must return an nn.Module, not int"),
     ],
 )
 def test_wrong_input_ends_with_code_2_and_writes_nothing(

@@ -280,7 +280,7 @@ def test_the_source_of_torch_is_not_the_users() -> None:
             f"model.widht is not a setting of {HERE}:Net; did you mean width?",
         ),
         (nn.Linear, "model.in_features is missing: torch.nn.modules.linear:Linear needs it"),
-        ({"name": f"{HERE}:make_list"}, "must return an nn.Module, not a list"),
+        ({"name": f"{HERE}:make_list"}, "must return an nn.Module, not list"),
         ({"name": f"{HERE}:Net", "width": "wide"}, f"model = '{HERE}:Net': cannot be made: "),
         ({"name": f"{HERE}:Net", "width": -1}, f"model = '{HERE}:Net': cannot be made: "),
         (f"{HERE}:an_instance", "must be a class of nn.Module, a function that returns an"),

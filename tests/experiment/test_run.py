@@ -33,6 +33,7 @@ from fedadb.experiment import identity, simulation
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.presets import RATES
 from fedadb.experiment.toml_tables import assign, load_toml
 from fedadb.progress import Progress
 from fedadb.storage import files, tensorfile
@@ -110,7 +111,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
     assert first["round"] == 1
     assert len(first["class_accuracy"]) == 10
     assert len(first["clients"]) == 4
-    assert first["lr"] == 0.05
+    assert first["lr"] == RATES["digits"]["fedadb"]
     about = json.loads((unbroken / "environment.json").read_text())
     assert about["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert about["device"] == "cpu"
@@ -234,7 +235,7 @@ def test_a_run_of_an_earlier_version_resumes(unbroken: Path, tmp_path: Path) -> 
     table = load_toml(path)
     del table["validation"], table["filter"], table["server"]
     table["deployment"]["norm_bound"] = "none"
-    table["local"] = {"epochs": 1, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-5}
+    table["local"] = {"epochs": 1, "batch_size": 32, "lr": SMALL.local.lr, "weight_decay": 1e-5}
     table["local"] |= {"lr_decay": 0.99, "momentum": 0.9}
     path.write_text(tomli_w.dumps(table))
     code, _, err = invoke("run", path, "--out", tmp_path / "run")
@@ -257,7 +258,7 @@ def test_a_finished_run_that_is_damaged_is_not_believed(
 def test_another_experiment_is_kept_out(unbroken: Path) -> None:
     other = Experiment.read(TABLE | {"local": {"epochs": 1, "lr": 0.3}})
     before = {p: p.read_bytes() for p in unbroken.iterdir()}
-    with pytest.raises(BadInput, match=r"local\.lr is 0\.05 there and 0\.3 here"):
+    with pytest.raises(BadInput, match=r"local\.lr is 0\.03 there and 0\.3 here"):
         fedadb.run(other, unbroken)
     assert {p: p.read_bytes() for p in unbroken.iterdir()} == before
 

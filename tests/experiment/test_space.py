@@ -1,6 +1,7 @@
 """Search spaces: what is varied, and which values are tried."""
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -92,20 +93,22 @@ def test_wrong_ranges_are_refused_in_a_sentence(assignment: str, sentence: str) 
 
 def test_a_budget_below_the_number_of_choices_is_refused() -> None:
     e = experiment("fedprox")
-    with pytest.raises(BadInput, match="--budget 2: is below the number of choices; local.lr has 3"):
+    with pytest.raises(
+        BadInput, match=r"--budget 2: is below the number of choices; local.lr has 3"
+    ):
         first_values(e, {"local.lr": (0.1, 0.2, 0.3)}, 2)
-    with pytest.raises(BadInput, match="--budget 3: .* of FedProx has at least 4"):
+    with pytest.raises(BadInput, match=r"--budget 3: .* of FedProx has at least 4"):
         grid(e, declared_space(e), 3)
 
 
 def test_a_setting_is_given_once_and_to_a_method_that_has_it() -> None:
-    with pytest.raises(BadInput, match="local.lr is given twice"):
+    with pytest.raises(BadInput, match=r"local\.lr is given twice"):
         given_space(["local.lr=0.1,0.2", "local.lr=0.3"], [experiment()])
-    with pytest.raises(BadInput, match="FedAvg has none of the searched settings algorithm.mu"):
+    with pytest.raises(BadInput, match=r"FedAvg has none of the searched settings algorithm.mu"):
         space_of(experiment("fedavg"), {"algorithm.mu": Searched(0.1, 1)})
 
 
 def test_values_of_a_log_range_are_equally_far_apart() -> None:
     rates = points(Searched(0.001, 1), 7)
-    ratios = [math.log10(b / a) for a, b in zip(rates, rates[1:], strict=False)]
+    ratios = [math.log10(b / a) for a, b in pairwise(rates)]
     assert all(abs(ratio - 0.5) < 0.03 for ratio in ratios)

@@ -109,7 +109,7 @@ def test_a_resumed_run_continues_its_mlflow_run(tmp_path: Path) -> None:
     [run] = mlflow_runs(client)
     assert run.info.run_id == first.info.run_id
     assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
-    assert run.data.params["local.lr"] == "0.05"
+    assert run.data.params["local.lr"] == str(SHORT.local.lr)
     for key in ("accuracy", "loss", "lr"):
         assert mlflow_steps(client, run.info.run_id, key) == recorded(out, key)
     assert len(mlflow_steps(client, run.info.run_id, "class_accuracy/9")) == 4

@@ -152,6 +152,9 @@ class Algorithm(Generic[S, B, C, U]):
     def broadcast(self, s: S, f: Model, rng: Stream) -> B:
         """What the clients of the coming round receive.
 
+        `s` is the server's state, `f(w, x)` the model, and `rng.generator()` a generator for
+        random numbers.
+
         In a real federation, the type of a broadcast of your own must be the return annotation.
         """
         return Weights(s.w)  # type: ignore[return-value]  # B defaults to Weights
@@ -182,6 +185,8 @@ class Algorithm(Generic[S, B, C, U]):
     def start(self, ctx: Context[B, C]) -> Vector:
         """The weights at which local training starts.
 
+        `ctx.sent.w` are those that the client received, `ctx.memory` is what it remembers.
+
         They may have more parts than the model, after its own: what a client trains and does not
         send. Then `upload` leaves those parts out.
         """
@@ -196,7 +201,11 @@ class Algorithm(Generic[S, B, C, U]):
         return ctx.plan.batches(data, rng)
 
     def measure(self, f: Model, batch: Any, ctx: Context[B, C]) -> Mapping[str, Tensor]:
-        """Numbers for the record, computed before the first step and averaged over clients."""
+        """Numbers for the record, computed before the first step and averaged over clients.
+
+        `batch` is the first of `batches`; `f(ctx.sent.w, batch.x).logits` are the received model's
+        predictions for it.
+        """
         return {}
 
     def loss(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Tensor:
@@ -209,11 +218,18 @@ class Algorithm(Generic[S, B, C, U]):
         return F.cross_entropy(f(w, batch.x).logits, batch.y)
 
     def gradient(self, f: Model, w: Vector, batch: Any, ctx: Context[B, C]) -> Vector:
-        """The direction that a local step descends: a new Vector, which the engine may modify."""
+        """The direction that a local step descends: a new Vector, which the engine may modify.
+
+        `w` are the client's weights before the step; `fedadb.core.vector.gradient(loss, w)` is the
+        gradient of a function of them.
+        """
         return gradient(lambda v: self.loss(f, v, batch, ctx), w)
 
     def decay(self, ctx: Context[B, C]) -> Tensor | float | None:
-        """A weight decay of the method's own, which gradient clipping leaves out; None: none."""
+        """A weight decay of the method's own, which gradient clipping leaves out; None: none.
+
+        It may depend on `ctx.round`, `ctx.counts` and what else the client knows.
+        """
         return None
 
     def upload(self, f: Model, w: Vector, data: Shard, ctx: Context[B, C]) -> U:
@@ -235,7 +251,10 @@ class Algorithm(Generic[S, B, C, U]):
         return {}
 
     def remember(self, w: Vector, upload: U, ctx: Context[B, C]) -> C:
-        """The client's memory after it trained to the weights w and made this upload."""
+        """The client's memory after it trained to the weights w and made this upload.
+
+        `ctx.memory` is the old memory, `ctx.sent.w` the weights that the client received.
+        """
         return ctx.memory
 
     def personal(self, f: Model, w: Vector, x: Tensor) -> Tensor | None:

@@ -43,6 +43,12 @@ def own_code(experiment: Experiment) -> dict[str, str]:
     The digest covers the whole files of a class and of its base classes, or of a function, but not
     other modules that they import.
     """
+    parts = own_parts_of(experiment)
+    return {name: _source_digest(own_sources(part)) for name, part in parts.items()}
+
+
+def own_parts_of(experiment: Experiment) -> dict[str, Any]:
+    """The parts that are the user's own code, by their `module:Name`."""
     table = experiment.table()
     parts = {
         table["model"]["name"]: experiment.model,
@@ -53,7 +59,7 @@ def own_code(experiment: Experiment) -> dict[str, str]:
         table["server"]["optimizer"]["name"]: experiment.server.optimizer,
         **{one["name"]: made for one, made in zip(table["filter"], experiment.filter, strict=True)},
     }
-    return {name: _source_digest(own_sources(p)) for name, p in parts.items() if ":" in name}
+    return {name: part for name, part in parts.items() if ":" in name}
 
 
 def _source_digest(sources: Sequence[Any]) -> str:
@@ -72,13 +78,19 @@ def _source_digest(sources: Sequence[Any]) -> str:
 
 
 def _require_name(experiment: Experiment) -> None:
-    """Raise BadInput if the model comes from a function that its name does not identify."""
+    """Raise BadInput if a part of the experiment is the user's own, and its name is not enough."""
     model = experiment.model
     if isinstance(model, MadeBody) and "<" in model.name:
         raise BadInput(
             f"model = {model.name!r}: its name does not identify it; define it at the top level of "
             "a module, or pass the nn.Module that it makes"
         )
+    for name in own_parts_of(experiment):
+        if "<locals>" in name:
+            raise BadInput(
+                f"{name} is defined inside of a function, so its name does not identify it; define "
+                "it at the top level of a module"
+            )
 
 
 def require_same_run(out: Path, experiment: Experiment) -> None:

@@ -65,8 +65,14 @@ def to_named(registry: Mapping[str, type[Any]], given: Any, path: str) -> Any:
     """
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         return to_dataclass(type(given), given, path)
+    if isinstance(given, type):
+        raise BadInput(f"{path}: {given.__name__} is a class; give {given.__name__}()")
     if not isinstance(given, (str, Mapping)):
-        raise BadInput(f"{path} = {given!r}: must be a name, or a table with a name")
+        cls = type(given)
+        hint = ""
+        if cls.__module__ != "builtins":
+            hint = f"; of your own class {cls.__name__}, write @dataclass(frozen=True) above it"
+        raise BadInput(f"{path} = {given!r}: must be a name, or a table with a name{hint}")
     table = {"name": given} if isinstance(given, str) else dict(given)
     name = table.pop("name", None)
     if isinstance(name, str) and ":" in name:
@@ -113,9 +119,14 @@ def to_named_table(registry: Mapping[str, type[Any]], value: Any) -> dict[str, A
 def own_name(made: Any) -> str:
     """The name `module:Name` of the user's own class or function."""
     module = made.__module__
-    if module == "__main__":  # a script: the name under which it can be imported
-        module = Path(getattr(sys.modules["__main__"], "__file__", module)).stem
+    if module == "__main__":
+        module = _script_name(sys.modules["__main__"])
     return f"{module}:{made.__qualname__}"
+
+
+def _script_name(main: Any) -> str:
+    """The name under which a script can be imported."""
+    return Path(getattr(main, "__file__", None) or main.__name__).stem
 
 
 def suggest(name: Any, known: Collection[str]) -> str:
@@ -170,6 +181,10 @@ def _checker(cls: type[Any]) -> type[BaseModel]:
 def imported(name: str, path: str) -> Any:
     """The user's own `module:Name`; `path` is the key, for errors."""
     module, _, attribute = name.partition(":")
+    main = sys.modules["__main__"]
+    # The script that is running is not run a second time, which importing it would do.
+    if _script_name(main) == module and hasattr(main, attribute):
+        return getattr(main, attribute)
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -184,5 +199,7 @@ def imported(name: str, path: str) -> Any:
 def _imported_dataclass(name: str, path: str) -> type[Any]:
     cls = imported(name, path)
     if not dataclasses.is_dataclass(cls):
-        raise BadInput(f"{path} = {name!r}: is not a dataclass")
+        raise BadInput(
+            f"{path} = {name!r}: is not a dataclass; write @dataclass(frozen=True) above the class"
+        )
     return cls  # type: ignore[return-value]

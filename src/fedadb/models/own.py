@@ -34,7 +34,7 @@ class MadeBody:
             raise BadInput(f"model = {self.name!r}: cannot be made: {reason}") from error
         if not isinstance(body, nn.Module):
             kind = type(body).__name__
-            raise BadInput(f"model = {self.name!r}: must return an nn.Module, not a {kind}")
+            raise BadInput(f"model = {self.name!r}: must return an nn.Module, not {kind}")
         return body
 
 
