@@ -26,7 +26,7 @@ from tests.report.synthetic_runs import (
 pytestmark = pytest.mark.skipif(
     shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
 )
-SECTIONS = ("overview", "curves", "convergence", "classes", "measured", "partition")
+SECTIONS = ("overview", "curves", "sweeps", "convergence", "classes", "measured", "partition")
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_sections_without_data_say_so(opened: webdriver.Chrome) -> None:
         show(opened, section)
     for select in opened.find_elements(By.TAG_NAME, "select"):
         assert Select(select).options or not select.is_displayed()
-    for section in ("personal", "anchors", "analysis"):
+    for section in ("sweeps", "personal", "anchors", "analysis"):
         empty = opened.find_element(By.CSS_SELECTOR, f"#{section} .empty")
         assert empty.is_displayed()
         assert empty.text.startswith("No run")
