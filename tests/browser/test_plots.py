@@ -92,6 +92,32 @@ def test_another_sweep_can_be_chosen(opened: webdriver.Chrome) -> None:
     assert layout(opened, "sweep-plot", "xaxis.title.text") == "algorithm.beta"
 
 
+def test_bars_show_the_rounds_to_targets(opened: webdriver.Chrome) -> None:
+    """Of two classes, guessing gets 50 %: the targets at 0.005 are all below."""
+    show(opened, "convergence")
+    assert "chance" in opened.find_element(By.ID, "convergence-none").text
+    Select(opened.find_element(By.ID, "convergence-setting")).select_by_value("digits, lr=0.02")
+    shown = {trace["name"]: trace["y"] for trace in traces(opened, "convergence-plot")}
+    measured = opened.execute_script("return data.convergence['digits, lr=0.02'].rounds")
+    assert measured["FedAvg"] == [None, None]
+    assert shown == {**measured, "not reached": shown["not reached"]}
+    bars = [n for rounds in measured.values() for n in rounds if n is not None]
+    assert drawn(opened, "convergence-plot", ".bars .point path") >= len(bars) > 0
+    marks = [mark["text"] for mark in texts(opened, "convergence-plot", ".textpoint text")]
+    assert marks == ["×"] * sum(n is None for rounds in measured.values() for n in rounds)
+    labels = [tick["text"] for tick in texts(opened, "convergence-plot", ".xtick text")]
+    assert labels == ["to 59 %", "to 77 %"]
+    legend = opened.find_element(By.ID, "convergence-legend").text
+    assert legend.split("\n")[0].startswith("FedAvg")
+
+
+def test_a_target_that_may_still_be_reached_is_no_cross(opened: webdriver.Chrome) -> None:
+    show(opened, "convergence")
+    Select(opened.find_element(By.ID, "convergence-setting")).select_by_value("digits, lr=0.1")
+    marks = {mark["text"] for mark in texts(opened, "convergence-plot", ".textpoint text")}
+    assert "…" in marks
+
+
 def test_a_table_without_a_place_of_its_own_is_shown(
     browser: webdriver.Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,13 @@
 """The page's data: what recorded runs contain, as plain values for JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedadb.report.anchors import kept_anchors
 from fedadb.report.cells import Cell, Table
 from fedadb.report.comparison import Comparison
+from fedadb.report.convergence import measure_convergence
 from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, t_quantile
 from fedadb.report.page_sweeps import sweep_data
@@ -48,6 +49,9 @@ def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
         "t_quantiles": {n: t_quantile(n) for n in range(2, most_seeds + 1)},
         "tables": {table.name: _table(table) for table in all_tables(comparison)},
         "sweeps": sweep_data(comparison),
+        "convergence": {
+            setting: _convergence(comparison.by_method(setting)) for setting in comparison.settings
+        },
         "quantities": _quantities(all_runs),
         "personal_kinds": list(KINDS.items()),
         "runs": shown,
@@ -61,6 +65,16 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any]:
     paper = "" if cell.paper is None else str(cell.paper)
     return {"text": cell.text, "number": cell.number, "best": cell.best, "paper": paper}
+
+
+def _convergence(runs: Mapping[str, list[RecordedRun]]) -> dict[str, Any]:
+    """The rounds of each method to each target, which is in per cent; None: not reached."""
+    measured = measure_convergence(runs)
+    return {
+        "targets": [rounded(100 * target) for target in measured.targets.values()],
+        "rounds": {method: list(needed.values()) for method, needed in measured.rounds.items()},
+        "running": sorted(measured.running),
+    }
 
 
 def _quantities(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:

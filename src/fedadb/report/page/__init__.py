@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 
 DIRECTORY = Path(__file__).parent
 SCRIPTS = (
-    "elements", "plotting", "tables", "curves", "sweeps", "classes", "personal",
+    "elements", "plotting", "tables", "curves", "sweeps", "convergence", "classes", "personal",
     "anchors", "analyses", "main",
 )  # fmt: skip
 JSON_OPTIONS: dict[str, Any] = {

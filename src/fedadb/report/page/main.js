@@ -33,6 +33,7 @@ function onEvent(event, redrawSection, ...ids) {
 onEvent("input", drawOverview, "filter");
 onEvent("change", drawCurves, "curve-setting", "curve-metric", "smooth", "each");
 onEvent("change", drawSweeps, "sweep-key", "sweep-setting", "sweep-score");
+onEvent("change", drawConvergence, "convergence-setting");
 onEvent("change", drawClassControls, "class-setting", "class-seed");
 onEvent("change", drawClasses, "class-method");
 onEvent("input", drawClasses, "round");

@@ -95,11 +95,6 @@ function drawMoreTables(shownNotes) {
   });
 }
 
-function drawConvergence() {
-  fillPlainTable("convergence-table", data.tables.convergence);
-  fillNotes("convergence-notes", data.tables.convergence.notes);
-}
-
 function drawRuns() {
   const open = new Set([...document.querySelectorAll("#run-list details[open]")].map((one) => one.dataset.run));
   $("run-list").replaceChildren(...data.runs.map((run) => {
