@@ -16,6 +16,7 @@ from fedadb.report.comparison import Comparison
 from fedadb.report.tables import all_tables
 from tests.browser.pages import DESK, PHONE, open_page, overlap, show, texts, traces, write_page
 from tests.report.synthetic_runs import keep_rounds, make_run
+from tests.report.test_page_analyses import add_analyses
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
@@ -34,6 +35,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 run = make_run(runs, accuracy, algorithm=name, seed=seed, local={"lr": lr})
                 if (name, lr, seed) == ("fedavg", 0.1, 1):
                     keep_rounds(run, 3)
+                if (name, lr, seed) == ("fedadb", 0.02, 0):
+                    add_analyses(run)
     for beta in (0.25, 0.75):
         make_run(runs, [0.5] * 8, algorithm={"name": "fedadb", "beta": beta}, local={"lr": 0.02})
     return write_page(runs, "Plots")
@@ -116,6 +119,40 @@ def test_a_target_that_may_still_be_reached_is_no_cross(opened: webdriver.Chrome
     Select(opened.find_element(By.ID, "convergence-setting")).select_by_value("digits, lr=0.1")
     marks = {mark["text"] for mark in texts(opened, "convergence-plot", ".textpoint text")}
     assert "…" in marks
+
+
+def test_the_spectrum_correlations_and_similarities_are_plots(opened: webdriver.Chrome) -> None:
+    show(opened, "analysis")
+    eigenvalues = {trace["name"]: trace["y"] for trace in traces(opened, "spectrum-plot")}
+    assert eigenvalues == {"FedADB, seed 0": [9, 4, 3, -2, 1], "FedAvg, seed 0": [5, 1, 1, 1, 1]}
+    assert "λ₁ 9, λ₁/λ₅ 9" in opened.find_element(By.ID, "spectrum-legend").text
+    assert drawn(opened, "spectrum-plot", ".scatterlayer .point") == 10
+    early, late = (trace["z"] for trace in traces(opened, "pearson-plot"))
+    assert early == [[1, -0.5], [-0.5, 1]]
+    assert late == [[0.9, -0.1], [-0.1, 0.9]]
+    assert drawn(opened, "pearson-plot", ".heatmaplayer image") == 2
+    assert "own class 0.9" in opened.find_element(By.ID, "pearson-means").text
+    assert len(traces(opened, "components-plot")) == 4
+    *_, nearest = traces(opened, "psnr-plot")
+    assert nearest == {**nearest, "name": "anchor to its nearest image", "y": [None, 12]}
+    assert "Equal to a training image" in opened.find_element(By.ID, "psnr-copies").text
+    assert drawn(opened, "psnr-plot", ".scatterlayer .point") == 9
+    picture = opened.find_element(By.CSS_SELECTOR, "#psnr-picture img")
+    assert picture.is_displayed()
+    assert picture.get_property("naturalWidth") == 60
+    assert not opened.find_element(By.ID, "landscape").is_displayed()
+    overflow = "return document.documentElement.scrollWidth - window.innerWidth"
+    assert opened.execute_script(overflow) <= 0
+
+
+def test_a_missing_analysis_names_its_command(opened: webdriver.Chrome) -> None:
+    show(opened, "analysis")
+    missing = opened.find_element(By.ID, "analysis-missing")
+    assert missing.is_displayed()
+    assert "landscape does that" in missing.text
+    Select(opened.find_element(By.ID, "analysis-model")).select_by_value("FedAvg, seed 0")
+    assert opened.find_element(By.ID, "spectrum").is_displayed()
+    assert not opened.find_element(By.ID, "correlations").is_displayed()
 
 
 def test_a_table_without_a_place_of_its_own_is_shown(

@@ -10,6 +10,7 @@ from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import measure_convergence
 from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, t_quantile
+from fedadb.report.page_analyses import analysis_data, analysis_pictures
 from fedadb.report.page_sweeps import sweep_data
 from fedadb.report.personal import KINDS, client_curve
 from fedadb.report.recorded_runs import RecordedRun
@@ -134,7 +135,8 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
         "partition": run.partition,
         "personal": {kind: _over_clients(client_curve([run], kind)) for kind in run.personal},
         "anchors": kept_anchors(run.directory),
-        "analysis": run.analyses,
+        "analysis": analysis_data(run),
+        "pictures": analysis_pictures(run),
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
         "environment": json.dumps(run.environment, indent=2),
     }

@@ -72,6 +72,7 @@ function fillNotes(id, notes) {
 /** Add a hint below a table that does not fit its box. */
 function hintScroll(box) {
   const table = box.firstElementChild;
+  if (!table) return;
   const cut = [[table.scrollWidth > box.clientWidth, "columns"], [table.scrollHeight > box.clientHeight, "rows"]];
   const more = cut.filter(([is]) => is).map(([, what]) => what).join(" and ");
   if (more) box.dataset.more = `Scroll for more ${more}.`;
