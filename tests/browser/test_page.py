@@ -3,11 +3,9 @@
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -15,10 +13,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from fedadb.report.comparison import arrange
-from fedadb.report.output import write_report
-from fedadb.report.recorded_runs import collect_runs
 from fedadb.report.watch import LiveData, serve_page
+from tests.browser.pages import DESK, PHONE, open_page, overlap, show, texts, traces, write_page
 from tests.report.synthetic_runs import (
     add_personal,
     add_to_records,
@@ -30,13 +26,7 @@ from tests.report.synthetic_runs import (
 pytestmark = pytest.mark.skipif(
     shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
 )
-PHONE, DESK = (390, 844), (1280, 900)
-SECTIONS = ("overview", "curves", "convergence", "classes", "measured", "partition")
-
-
-def write_page(runs: Path, title: str) -> Path:
-    comparison = arrange(collect_runs([runs]).runs)
-    return write_report(comparison, title, runs.parent / "report")
+SECTIONS = ("overview", "curves", "sweeps", "convergence", "classes", "measured", "partition")
 
 
 @pytest.fixture(scope="module")
@@ -65,70 +55,15 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(runs, "Many seeds")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    words = "--headless=new --no-sandbox --disable-dev-shm-usage --disable-gpu"
-    for word in (*words.split(), "--force-prefers-reduced-motion"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
-
-
-def open_page(browser: webdriver.Chrome, page: Path, size: tuple[int, int]) -> None:
-    """Open the page in a window of the size; a phone's is narrower than Chrome's own minimum."""
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(page.as_uri())
-
-
 @pytest.fixture
 def opened(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
     open_page(browser, page, DESK)
     return browser
 
 
-def show(browser: webdriver.Chrome, section: str) -> None:
-    """Scroll to the section, and wait until it is drawn."""
-    browser.execute_script("document.getElementById(arguments[0]).scrollIntoView()", section)
-    WebDriverWait(browser, 20).until(
-        lambda b: b.execute_script("return drawn.has(arguments[0])", section)
-    )
-
-
 def column(browser: webdriver.Chrome, number: int) -> list[str]:
     rows = browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")
     return [row.find_elements(By.TAG_NAME, "td")[number].text for row in rows]
-
-
-def traces(browser: webdriver.Chrome, plot: str) -> list[dict[str, Any]]:
-    plotted: list[dict[str, Any]] = browser.execute_script(
-        "return document.getElementById(arguments[0]).data"
-        ".map(t => ({name: t.name, y: t.y, z: t.z, dash: t.line?.dash}))",
-        plot,
-    )
-    return plotted
-
-
-def texts(browser: webdriver.Chrome, plot: str, selector: str) -> list[dict[str, Any]]:
-    """The texts of a plot with the boxes that they fill on the screen."""
-    boxes: list[dict[str, Any]] = browser.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map(e => {"
-        "const r = e.getBoundingClientRect();"
-        "return {text: e.textContent, box: [r.left, r.top, r.right, r.bottom]}})",
-        ", ".join(f"#{plot} {part}" for part in selector.split(", ")),
-    )
-    return boxes
-
-
-def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    (l1, t1, r1, b1), (l2, t2, r2, b2) = one["box"], other["box"]
-    return bool(min(r1, r2) - max(l1, l2) > 1 and min(b1, b2) - max(t1, t2) > 1)
 
 
 def test_it_loads_without_messages_and_requests(opened: webdriver.Chrome, page: Path) -> None:
@@ -286,7 +221,7 @@ def test_sections_without_data_say_so(opened: webdriver.Chrome) -> None:
         show(opened, section)
     for select in opened.find_elements(By.TAG_NAME, "select"):
         assert Select(select).options or not select.is_displayed()
-    for section in ("personal", "anchors", "analysis"):
+    for section in ("sweeps", "personal", "anchors", "analysis"):
         empty = opened.find_element(By.CSS_SELECTOR, f"#{section} .empty")
         assert empty.is_displayed()
         assert empty.text.startswith("No run")

@@ -14,8 +14,9 @@ from fedadb.core.errors import Fault
 from fedadb.report.comparison import arrange
 from fedadb.report.metrics import ewma
 from fedadb.report.output import write_report
-from fedadb.report.page_data import page_data, thin
+from fedadb.report.page_data import page_data
 from fedadb.report.recorded_runs import collect_runs
+from fedadb.report.thinning import thin
 from tests.report.synthetic_runs import add_to_records, keep_rounds, make_run, make_search
 
 

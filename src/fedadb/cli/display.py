@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment
 
 # Columns of the results that a terminal of fewer characters does not show.
-NARROW, OPTIONAL_COLUMNS = 110, ("last 10", "rounds", "s/round", "kB down/up")
+NARROW, OPTIONAL_COLUMNS = 126, ("last 10", "rounds", "s/round", "kB down/up")
 
 MANY_RUNS = 5  # the bars of more runs would not fit on the screen
 

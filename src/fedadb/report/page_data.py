@@ -1,17 +1,21 @@
 """The page's data: what recorded runs contain, as plain values for JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedadb.report.anchors import kept_anchors
 from fedadb.report.cells import Cell, Table
 from fedadb.report.comparison import Comparison
+from fedadb.report.convergence import measure_convergence
 from fedadb.report.labels import method_colours
 from fedadb.report.metrics import ewma, t_quantile
+from fedadb.report.page_analyses import analysis_data, analysis_pictures
+from fedadb.report.page_sweeps import sweep_data
 from fedadb.report.personal import KINDS, client_curve
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.tables import all_tables
+from fedadb.report.thinning import rounded, thin
 from fedadb.storage.records import REQUIRED
 from fedadb.storage.run_directory import EXPERIMENT
 
@@ -45,6 +49,10 @@ def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
         # For the mean of n seeds, n = 2, 3, …: intervals depend on which seeds are shown.
         "t_quantiles": {n: t_quantile(n) for n in range(2, most_seeds + 1)},
         "tables": {table.name: _table(table) for table in all_tables(comparison)},
+        "sweeps": sweep_data(comparison),
+        "convergence": {
+            setting: _convergence(comparison.by_method(setting)) for setting in comparison.settings
+        },
         "quantities": _quantities(all_runs),
         "personal_kinds": list(KINDS.items()),
         "runs": shown,
@@ -58,6 +66,16 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any]:
     paper = "" if cell.paper is None else str(cell.paper)
     return {"text": cell.text, "number": cell.number, "best": cell.best, "paper": paper}
+
+
+def _convergence(runs: Mapping[str, list[RecordedRun]]) -> dict[str, Any]:
+    """The rounds of each method to each target, which is in per cent; None: not reached."""
+    measured = measure_convergence(runs)
+    return {
+        "targets": [rounded(100 * target) for target in measured.targets.values()],
+        "rounds": {method: list(needed.values()) for method, needed in measured.rounds.items()},
+        "running": sorted(measured.running),
+    }
 
 
 def _quantities(runs: Sequence[RecordedRun]) -> list[dict[str, str]]:
@@ -88,7 +106,7 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
     """A run at the given rounds, counted from 0; class accuracies at rounds of their own."""
 
     def at_points(values: Sequence[float | None]) -> list[float | None]:
-        return [_rounded(values[i]) for i in points if i < len(values)]
+        return [rounded(values[i]) for i in points if i < len(values)]
 
     def measured(key: str) -> list[float | None]:
         values = [record.get(key) for record in run.rounds]
@@ -117,7 +135,8 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
         "partition": run.partition,
         "personal": {kind: _over_clients(client_curve([run], kind)) for kind in run.personal},
         "anchors": kept_anchors(run.directory),
-        "analysis": run.analyses,
+        "analysis": analysis_data(run),
+        "pictures": analysis_pictures(run),
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
         "environment": json.dumps(run.environment, indent=2),
     }
@@ -127,21 +146,10 @@ def _over_clients(curve: Sequence[float]) -> dict[str, list[float | None]]:
     """The accuracy over the share of clients (%), from the worst client to the best."""
     points = thin(len(curve), MAX_POINTS)
     return {
-        "x": [_rounded(100 * (k + 0.5) / len(curve)) for k in points],
-        "y": [_rounded(curve[k]) for k in points],
+        "x": [rounded(100 * (k + 0.5) / len(curve)) for k in points],
+        "y": [rounded(curve[k]) for k in points],
     }
-
-
-def thin(n: int, most: int) -> list[int]:
-    """At most `most` of 0, …, n − 1, evenly spaced, including the first and the last."""
-    if n <= most:
-        return list(range(n))
-    return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})
 
 
 def _percent(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else 100 * value for value in values]
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

@@ -1,6 +1,6 @@
 """Accuracy over the values of one setting, while all others are equal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -100,8 +100,12 @@ def _draw_lines(
             run = points[value][0]
             if value == paper.settings_for(run.experiment["dataset"], run.algorithm).get(key):
                 axes.plot(value, score.mean, "o", ms=11, mfc="none", color="black", zorder=3)
-    all_values = [value for points in lines.values() for value in points]
-    if min(all_values) > 0 and max(all_values) / min(all_values) >= 10:
+    if is_wide([value for points in lines.values() for value in points]):
         axes.set_xscale("log")
     axes.set(xlabel=f"{key}{hollow}", ylabel="test accuracy (%), best five")
     axes.grid(alpha=0.3)
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Whether the values span so much that a logarithmic axis shows them better."""
+    return min(values) > 0 and max(values) / min(values) >= 10

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedadb.experiment.presets import RATE_RUNS, tuned_rate
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import METHODS
 from fedadb.storage.searches import Search
@@ -11,11 +12,7 @@ LEARNING_RATE = "local.lr"
 
 
 def tuning_notes(comparison: Comparison) -> list[str]:
-    """How many runs each method was given to find its settings, and what the settings are.
-
-    Only searches beside the runs count. A budget that was spent elsewhere, such as the one behind a
-    preset's learning rates, is not recorded with runs; a sentence about it belongs here.
-    """
+    """How many runs each method was given to find its settings, and what the settings are."""
     given = {method: _given(comparison, method) for method in comparison.methods}
     unfinished = [search.algorithm for search in comparison.searches if search.best is None]
     if any(text != "none" for text in given.values()):
@@ -54,7 +51,15 @@ def _budgets(given: dict[str, str]) -> str:
 
 
 def _untuned(comparison: Comparison) -> str:
-    values = {run.settings[LEARNING_RATE] for run in comparison.all_runs}
+    runs = comparison.all_runs
+    if all(
+        r.settings[LEARNING_RATE] == tuned_rate(r.experiment["dataset"], r.algorithm) for r in runs
+    ):
+        return (
+            f"Each method has the learning rate that {RATE_RUNS} runs chose for it on validation "
+            f"data: {_by_method(comparison, LEARNING_RATE)}."
+        )
+    values = {run.settings[LEARNING_RATE] for run in runs}
     if len(values) == 1:
         return f"No method was tuned: all ran at lr={values.pop():g}."
     if LEARNING_RATE not in comparison.method_settings:  # the labels name it

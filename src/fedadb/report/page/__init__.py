@@ -10,8 +10,8 @@ from plotly.offline import get_plotlyjs
 
 DIRECTORY = Path(__file__).parent
 SCRIPTS = (
-    "elements", "plotting", "tables", "curves", "classes", "personal", "anchors", "analyses",
-    "main",
+    "elements", "plotting", "tables", "curves", "sweeps", "convergence", "classes", "personal",
+    "anchors", "analyses", "analysis_plots", "main",
 )  # fmt: skip
 JSON_OPTIONS: dict[str, Any] = {
     "separators": (",", ":"),

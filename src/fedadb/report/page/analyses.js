@@ -8,12 +8,23 @@ function singleNumbers(results, path) {
   });
 }
 
+// How each analysis is drawn, and where; those of anchors need a run that has some.
+const ANALYSIS_PLOTS = {
+  hessian: { box: "spectrum", draw: (run, model) => drawSpectrum(run, model) },
+  landscape: { box: "landscape", draw: (run, model) => drawLandscape(run, model) },
+  tsne: { box: "embedding", draw: (run, model) => drawEmbedding(run, model), ofAnchors: true },
+  pca: { box: "correlations", draw: (run, model) => drawCorrelations(run, model), ofAnchors: true },
+  psnr: { box: "similarity", draw: (run, model) => drawSimilarity(run, model), ofAnchors: true },
+};
+
 function drawAnalyses() {
-  const runs = data.runs.filter((run) => Object.keys(run.analysis).length);
+  const count = (run) => Object.keys(run.analysis).length;
+  const runs = data.runs.filter(count).toSorted((a, b) => count(b) - count(a));
   $("analysis-none").hidden = runs.length > 0;
+  $("analysis-missing").hidden = true;
   $("analysis-table").parentElement.hidden = !runs.length;
-  for (const id of ["landscape-plot", "tsne-plot"]) $(id).hidden = true;
-  fillSelect($("analysis-run"), runs.map((run) => run.directory));
+  for (const { box } of Object.values(ANALYSIS_PLOTS)) $(box).hidden = true;
+  fillSelect($("analysis-run"), runs.map((run) => [run.directory, `${runLabel(run)} (${run.directory})`]));
   const run = runs.find((one) => one.directory === $("analysis-run").value);
   fillSelect($("analysis-model"), run ? unique(Object.values(run.analysis).flatMap((results) => Object.keys(results))) : []);
   if (!run) return;
@@ -21,8 +32,21 @@ function drawAnalyses() {
   const rows = Object.entries(run.analysis).flatMap(([name, results]) => singleNumbers(results[model] ?? {}, name));
   fillTable($("analysis-table"), [columnHead(model), columnHead("")],
     rows.map(([name, value]) => [{ text: name }, { text: Number.isInteger(value) ? String(value) : value.toPrecision(4) }]));
-  if (run.analysis.landscape?.[model]) drawLandscape(run, model);
-  if (run.analysis.tsne?.[model]) drawEmbedding(run, model);
+  drawMissing(run);
+  for (const [name, { box, draw: drawPlot }] of Object.entries(ANALYSIS_PLOTS)) {
+    if (!run.analysis[name]?.[model]) continue;
+    $(box).hidden = false;
+    drawPlot(run, model);
+  }
+}
+
+/** Name the command that computes what is not there. */
+function drawMissing(run) {
+  const missing = Object.keys(ANALYSIS_PLOTS)
+    .filter((name) => !run.analysis[name] && (run.anchors.length || !ANALYSIS_PLOTS[name].ofAnchors));
+  $("analysis-missing").hidden = !missing.length;
+  $("analysis-missing").replaceChildren(`This run has no ${missing.join(", ")}: `,
+    element("code", {}, `fedadb analyse ${run.directory} ${missing.join(" ")}`), " does that.");
 }
 
 function drawLandscape(run, model) {

@@ -1,9 +1,9 @@
 // Draws the sections, reacts to controls, and asks a live page's server for new data.
 
 const sections = {
-  overview: drawOverview, curves: drawCurves, convergence: drawConvergence, classes: drawClassControls,
-  measured: drawMeasured, partition: drawPartition, personal: drawPersonal, anchors: drawAnchors, analysis: drawAnalyses,
-  runs: drawRuns,
+  overview: drawOverview, curves: drawCurves, sweeps: drawSweeps, convergence: drawConvergence,
+  classes: drawClassControls, measured: drawMeasured, partition: drawPartition, personal: drawPersonal,
+  anchors: drawAnchors, analysis: drawAnalyses, runs: drawRuns,
 };
 const drawn = new Set();  // a section is drawn when it first comes near the window
 
@@ -32,6 +32,8 @@ function onEvent(event, redrawSection, ...ids) {
 
 onEvent("input", drawOverview, "filter");
 onEvent("change", drawCurves, "curve-setting", "curve-metric", "smooth", "each");
+onEvent("change", drawSweeps, "sweep-key", "sweep-setting", "sweep-score");
+onEvent("change", drawConvergence, "convergence-setting");
 onEvent("change", drawClassControls, "class-setting", "class-seed");
 onEvent("change", drawClasses, "class-method");
 onEvent("input", drawClasses, "round");

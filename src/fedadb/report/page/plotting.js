@@ -68,7 +68,21 @@ function lineStyles(lines) {
 }
 
 /** A sample of a line for legends. */
-const sample = (method, style) => element("i", { style: `border-top: 3px ${BORDERS[style]} ${colour(method)}` });
+const sample = (method, style) => sampleOf(colour(method), style);
+const sampleOf = (lineColour, style) => element("i", { style: `border-top: 3px ${BORDERS[style]} ${lineColour}` });
+
+// Lines of one method have its colour; their markers distinguish them.
+const MARKERS = [["circle", "●"], ["square", "■"], ["diamond", "◆"], ["triangle-up", "▲"], ["triangle-down", "▼"], ["star", "★"]];
+
+/** The marker of each line, [{ method }], by the number of the same method's lines before it. */
+function markersOf(lines) {
+  return lines.map((line, i) => MARKERS[lines.slice(0, i).filter((one) => one.method === line.method).length % MARKERS.length]);
+}
+
+/** A legend's entry for a line with markers. */
+function markerEntry(lineColour, style, character, text) {
+  return element("li", {}, sampleOf(lineColour, style), element("span", { style: `color: ${lineColour}` }, `${character} `), text);
+}
 
 /** The scale of colours beside a heat map; above it where there is little room. */
 function colourbar(title, more = {}) {

@@ -1,5 +1,6 @@
 // The overview, the other tables, and the list of runs.
 
+const TABLES_WITH_A_PLACE = ["summary", "accuracy", "domains", "convergence", "personal"];
 let order = { column: null, down: true };
 
 function drawState() {
@@ -39,6 +40,7 @@ function drawOverview() {
   $("domains").hidden = !data.tables.domains;
   if (data.tables.domains) fillPlainTable("domain-table", data.tables.domains);
   fillNotes("notes", table.notes);
+  drawMoreTables(table.notes);
 }
 
 /** By numbers; a missing number is less than any other; texts by the alphabet. */
@@ -70,15 +72,28 @@ function fillNotes(id, notes) {
 /** Add a hint below a table that does not fit its box. */
 function hintScroll(box) {
   const table = box.firstElementChild;
+  if (!table) return;
   const cut = [[table.scrollWidth > box.clientWidth, "columns"], [table.scrollHeight > box.clientHeight, "rows"]];
   const more = cut.filter(([is]) => is).map(([, what]) => what).join(" and ");
   if (more) box.dataset.more = `Scroll for more ${more}.`;
   else delete box.dataset.more;
 }
 
-function drawConvergence() {
-  fillPlainTable("convergence-table", data.tables.convergence);
-  fillNotes("convergence-notes", data.tables.convergence.notes);
+/** The tables that no section shows, below the overview. */
+function drawMoreTables(shownNotes) {
+  const more = Object.values(data.tables).filter(({ name }) => !TABLES_WITH_A_PLACE.includes(name));
+  const ids = more.map(({ name }) => `table-${name}`);
+  [...$("more-tables").children].filter((box) => !ids.includes(box.dataset.table)).forEach((box) => box.remove());
+  more.forEach(({ name, title, header, rows, notes }, i) => {
+    if (!$(ids[i])) {  // or else keep it: a reader may have scrolled it
+      $("more-tables").append(element("div", { "data-table": ids[i] }, element("h3", {}, title),
+        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
+          element("table", { id: ids[i] })),
+        element("ul", { id: `${ids[i]}-notes`, class: "notes" })));
+    }
+    fillPlainTable(ids[i], { header, rows });
+    fillNotes(`${ids[i]}-notes`, notes.filter((note) => !shownNotes.includes(note)));
+  });
 }
 
 function drawRuns() {
