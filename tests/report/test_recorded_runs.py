@@ -128,7 +128,7 @@ def make_todays_run(parent: Path) -> Path:
         ACCURACY,
         algorithm="fedgela",
         federation={"clients": 4, "participation": 0.5},
-        local={"epochs": 1},
+        local={"epochs": 1, "lr": 0.05},
         engine={"device": "cpu"},
     )
 

@@ -113,12 +113,21 @@ def test_a_damaged_search_is_named(tuned: Path) -> None:
 
 
 def test_methods_with_a_rate_each_share_a_column_and_a_note_has_the_rates(tmp_path: Path) -> None:
-    for name, lr in (("fedavg", 0.01), ("fedadb", 0.03)):
+    for name, lr in (("fedavg", 0.02), ("fedadb", 0.05)):
         make_run(tmp_path, [0.5], algorithm=name, local={"lr": lr})
     comparison = compare(tmp_path)
     assert comparison.settings == ["digits"]
-    expected = "Learning rates were given, not searched here: FedAvg 0.01, FedADB 0.03."
+    expected = "Learning rates were given, not searched here: FedAvg 0.02, FedADB 0.05."
     assert expected in notes(comparison)
+
+
+def test_a_note_says_where_the_rates_of_the_presets_come_from(tmp_path: Path) -> None:
+    for name in ("fedavg", "fedadb"):
+        make_run(tmp_path, [0.5], algorithm=name)
+    assert (
+        "Each method has the learning rate that 4 runs chose for it on validation data: FedAvg "
+        "0.01, FedADB 0.03." in notes(compare(tmp_path))
+    )
 
 
 def test_a_rate_per_dataset_is_named_by_dataset(tmp_path: Path) -> None:
