@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedadb.cli.display import describe_rounds, progress_bars, result_tables
+from fedadb.cli.display import progress_bars, result_tables
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run
 from fedadb.experiment.study import compare
@@ -20,17 +20,12 @@ OUT = Path("runs/compare-digits")
 
 console = Console(record=True, width=88, force_terminal=True)
 bars = progress_bars(console)
-experiments = compare({}, ["fedavg", "fedadb"], [0])
+experiments = compare({}, ["fedavg", "fedadb"], [0, 1, 2])
 rounds = sum(experiment.rounds for experiment in experiments)
-bars.add_task("all runs", total=rounds, completed=rounds, status="run 2 of 2, left 0:00:00")
+n = len(experiments)
+bars.add_task("all runs", total=rounds, completed=rounds, status=f"run {n} of {n}, left 0:00:00")
 for experiment in experiments:
-    records = run(experiment, OUT / run_name(experiment)).rounds
-    bars.add_task(
-        f"{type(experiment.algorithm).__name__} on digits, seed 0",
-        total=experiment.rounds,
-        completed=len(records),
-        status=describe_rounds(records, experiment.rounds),
-    )
+    run(experiment, OUT / run_name(experiment))
 console.print(bars.get_renderable())
 summary = summary_table(arrange([read_recorded_run(OUT / run_name(e)) for e in experiments]))
 console.print(*result_tables(summary, console.width))

@@ -44,19 +44,14 @@ def report_comparison(compared: Sequence[Path], methods: Sequence[str], director
     return write_report(comparison, f"{datasets}: {names}", directory / "report")
 
 
-def show_rates(experiments: "Sequence[Experiment]") -> None:
-    """Say whether the compared methods had a learning rate each, or all the same."""
+def warn_if_untuned(experiments: "Sequence[Experiment]") -> None:
+    """Say that the compared methods had no learning rates of their own, and how to mend that."""
     from fedadb.experiment.named_algorithms import algorithm_table
-    from fedadb.experiment.presets import RATE_RUNS, tuned_rate
+    from fedadb.experiment.presets import tuned_rate
 
     rates = {algorithm_table(e.algorithm)["name"]: e.local.lr for e in experiments}
-    if len(rates) < 2:
-        return
     dataset = str(experiments[0].dataset)
-    if all(rate == tuned_rate(dataset, name) for name, rate in rates.items()):
-        show_message(
-            f"Each method ran at the learning rate that {RATE_RUNS} runs chose for it on {dataset}."
-        )
+    if len(rates) < 2 or all(rate == tuned_rate(dataset, name) for name, rate in rates.items()):
         return
     if len(set(rates.values())) == 1:
         where = f"at one learning rate, {next(iter(rates.values())):g}"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedadb.cli.execution import Outcome, show_results, train, train_all
-from fedadb.cli.reporting import report_comparison, show_rates
+from fedadb.cli.reporting import report_comparison, warn_if_untuned
 from fedadb.cli.terminal import (
     ExperimentArgument,
     FromRoundOption,
@@ -110,6 +110,6 @@ def compare(
         page = report_comparison(outcome.finished, names, directory)
         show_message(f"Page: {page}\nResults: {directory}")
         if tuned is None:
-            show_rates(experiments)
+            warn_if_untuned(experiments)
     searches.exit_if_failed()
     outcome.exit_if_failed()
