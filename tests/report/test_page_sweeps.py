@@ -31,8 +31,21 @@ def test_points_are_means_over_seeds(tmp_path: Path) -> None:
     assert low["value"] == 0.01
     assert low["best"] == low["last"] == [15, 2.5]  # both rounds of 0, 25 % and 0, 35 %
     assert low["seeds"] == high["seeds"] == 2
-    assert low["paper"]
-    assert not high["paper"]
+
+
+def test_only_values_that_the_paper_states_are_marked(tmp_path: Path) -> None:
+    """It states the number of epochs, for its own datasets; it states no learning rate."""
+    for dataset in ("organamnist", "digits"):
+        for epochs, lr in ((5, 0.01), (1, 0.01), (5, 0.1)):
+            make_run(tmp_path, [0.5], dataset=dataset, local={"epochs": epochs, "lr": lr})
+    marked = {
+        (sweep["key"], line["setting"], point["value"])
+        for sweep in sweeps_of(tmp_path)
+        for line in sweep["lines"]
+        for point in line["points"]
+        if point["paper"]
+    }
+    assert marked == {("local.epochs", "OrganAMNIST", 5)}
 
 
 def test_an_unfinished_point_is_marked(tmp_path: Path) -> None:

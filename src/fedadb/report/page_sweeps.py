@@ -79,12 +79,11 @@ def _point(key: str, value: float, runs: Sequence[RecordedRun]) -> dict[str, Any
         name: seed_statistics([100 * score(run.accuracy) for run in runs])
         for name, score in SCORES.items()
     }
-    published = paper.settings_for(runs[0].experiment["dataset"], runs[0].algorithm)
     return {
         "value": value,
         "seeds": len(runs),
         "done": min(len(run.rounds) for run in runs),
         "finished": all(run.finished for run in runs),
-        "paper": published.get(key) == value,
+        "paper": paper.stated_value(runs[0], key) == value,
         **{name: [rounded(s.mean), rounded(s.deviation)] for name, s in statistics.items()},
     }

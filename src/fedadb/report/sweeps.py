@@ -98,7 +98,7 @@ def _draw_lines(
                 axes.plot(value, score.mean, "o", ms=4, color="white", zorder=4)
                 hollow = " (hollow: stopped early, or not finished)"
             run = points[value][0]
-            if value == paper.settings_for(run.experiment["dataset"], run.algorithm).get(key):
+            if value == paper.stated_value(run, key):
                 axes.plot(value, score.mean, "o", ms=11, mfc="none", color="black", zorder=3)
     if is_wide([value for points in lines.values() for value in points]):
         axes.set_xscale("log")

@@ -15,6 +15,7 @@ from fedadb.report.metrics import TARGET_SHARES
 from fedadb.report.recorded_runs import RecordedRun
 
 DIRECTORY = Path(__file__).parent
+NOT_STATED = ("local.lr",)  # settings.toml has the package's default of it
 
 
 @cache
@@ -47,6 +48,13 @@ def settings_for(dataset: str, algorithm: str) -> dict[str, Any]:
             "engine": paper["engine"],
         }
     ) | settings_on(dataset, algorithm)
+
+
+def stated_value(run: RecordedRun, key: str) -> Any:
+    """The paper's value of a setting for the run's dataset and method; None if it states none."""
+    if run.experiment["dataset"] not in settings()["rounds"] or key in NOT_STATED:
+        return None
+    return settings_for(run.experiment["dataset"], run.algorithm).get(key)
 
 
 def settings_on(dataset: str, algorithm: str) -> dict[str, Any]:
