@@ -12,11 +12,17 @@ import fedadb
 from fedadb.core.errors import BadInput, Diverged, Fault
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
-from fedadb.experiment.search import SearchPlan, find_settings, tuned
+from fedadb.experiment.search import (
+    SearchPlan,
+    find_settings,
+    search_path,
+    tuned,
+    winner_file,
+)
 from fedadb.experiment.space import Space
 from fedadb.roles import Searched
 from fedadb.storage.records import Record, append_record, read_records
-from fedadb.storage.searches import Search, read_search, search_file
+from fedadb.storage.searches import Search, read_search
 
 RATES: Space = {"local.lr": Searched(0.003, 0.1)}
 ROUNDS = 9
@@ -83,9 +89,9 @@ def test_the_best_settings_are_chosen_on_validation_data(tmp_path: Path) -> None
 def test_the_winner_is_a_file_that_can_be_run(tmp_path: Path) -> None:
     e = experiment()
     finished(e, RATES, SearchPlan(2), tmp_path, Trainer(peak))
-    path = tmp_path / "searches" / f"{run_name(e)}.toml"
+    path = winner_file(search_path(tmp_path, e))
     winner = Experiment.read(tomllib.loads(path.read_text()))
-    assert winner == tuned(e, read_search(search_file(tmp_path, run_name(e))))
+    assert winner == tuned(e, read_search(search_path(tmp_path, e)))
     assert path.read_text().startswith("# Chosen among 2 runs: local.lr = 0.03.\n")
 
 
@@ -153,9 +159,34 @@ def test_a_killed_search_resumes_and_trains_nothing_twice(
 def test_a_lost_search_file_costs_no_training(tmp_path: Path) -> None:
     e, plan = experiment(), SearchPlan(7)
     expected = finished(e, RATES, plan, tmp_path, Trainer(peak))
-    search_file(tmp_path, run_name(e)).unlink()
+    search_path(tmp_path, e).unlink()
     again = Trainer(peak)
     assert finished(e, RATES, plan, tmp_path, again) == expected
+    assert not again.trained
+
+
+def test_a_search_ends_when_all_choices_were_tried(tmp_path: Path) -> None:
+    space = {"local.lr": (0.01, 0.03)}
+    search = finished(experiment(), space, SearchPlan(8), tmp_path, Trainer(peak))
+    assert [trial.values["local.lr"] for trial in search.trials] == [0.01, 0.03]
+    assert read_search(search_path(tmp_path, experiment())).complete
+
+
+def test_a_smaller_budget_forgets_nothing(tmp_path: Path) -> None:
+    e = experiment()
+    large = finished(e, RATES, SearchPlan(4, pruner="none"), tmp_path, Trainer(peak))
+    small = finished(e, RATES, SearchPlan(1, pruner="none"), tmp_path, Trainer(peak))
+    assert small.best is not None
+    assert small.best.values == {"local.lr": 0.01}
+    assert read_search(search_path(tmp_path, e)).trials == large.trials
+
+
+def test_a_search_does_not_depend_on_the_rate_of_the_experiment(tmp_path: Path) -> None:
+    """A new default of the learning rate does not start a search anew."""
+    first = finished(experiment(), RATES, SearchPlan(2), tmp_path, Trainer(peak))
+    again = Trainer(peak)
+    other = experiment(local={"lr": 0.7})
+    assert finished(other, RATES, SearchPlan(2), tmp_path, again).trials == first.trials
     assert not again.trained
 
 
@@ -176,6 +207,9 @@ def test_trials_that_diverge_are_not_chosen(tmp_path: Path) -> None:
         return lr * 9
 
     search = finished(experiment(), RATES, SearchPlan(5), tmp_path, Trainer(diverging))
+    again = Trainer(peak)  # it is known which trials diverge: nothing is trained again
+    assert finished(experiment(), RATES, SearchPlan(5), tmp_path, again) == search
+    assert not again.trained
     states = {trial.values["local.lr"]: trial.state for trial in search.trials}
     assert (states[0.03], states[0.1]) == ("diverged", "diverged")
     assert search.best is not None
@@ -189,9 +223,9 @@ def test_a_search_whose_every_trial_diverged_says_so_and_keeps_what_it_tried(
         raise Diverged("client 3 diverged")
 
     e = experiment()
-    with pytest.raises(BadInput, match="FedProx: all 3 trials diverged; search smaller values"):
+    with pytest.raises(BadInput, match="FedProx: no trial finished: 3 of 3 diverged; search"):
         finished(e, RATES, SearchPlan(3), tmp_path, Trainer(diverging))
-    kept = read_search(search_file(tmp_path, run_name(e)))
+    kept = read_search(search_path(tmp_path, e))
     assert [trial.state for trial in kept.trials] == ["diverged"] * 3
 
 
@@ -251,7 +285,7 @@ def test_values_that_the_experiment_refuses_are_found_before_the_first_run(tmp_p
 def test_a_damaged_search_file_is_a_fault(tmp_path: Path) -> None:
     e = experiment()
     finished(e, RATES, SearchPlan(2), tmp_path, Trainer(peak))
-    path = search_file(tmp_path, run_name(e))
+    path = search_path(tmp_path, e)
     table = json.loads(path.read_text())
     table["trials"][0]["state"] = "lost"
     path.write_text(json.dumps(table))
@@ -265,7 +299,7 @@ def test_tune_returns_the_experiment_with_the_best_settings(tmp_path: Path) -> N
     settings = {"rounds": 3, "validation": 0.2, "model": "mlp", "local": {"epochs": 1}}
     e = experiment(**settings)
     best = fedadb.tune(e, budget=3, out=tmp_path, search=["local.lr=0.001,0.1,0.01"])
-    search = read_search(search_file(tmp_path, run_name(e)))
+    search = read_search(search_path(tmp_path, e))
     assert search.best is not None
     scores = {trial.values["local.lr"]: trial.score for trial in search.trials}
     assert best.local.lr == max(scores, key=lambda lr: scores[lr] or 0)

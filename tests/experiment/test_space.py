@@ -13,6 +13,7 @@ from fedadb.experiment.space import (
     given_space,
     grid,
     points,
+    require_possible,
     space_of,
     with_values,
 )
@@ -33,6 +34,8 @@ def test_points_are_evenly_spaced_on_the_scale_and_short() -> None:
     assert points(Searched(0.003, 0.1), 4) == [0.003, 0.01, 0.03, 0.1]
     assert points(Searched(0, 1, "linear"), 5) == [0, 0.25, 0.5, 0.75, 1]
     assert points(Searched(1, 8, "linear"), 3, whole=True) == [1, 4, 8]
+    assert points(Searched(0.012, 0.018), 4) == [0.012, 0.014, 0.016, 0.018]
+    assert points(Searched(0.5, 0.95, "linear"), 2) == [0.5, 0.95]  # the ends are exact
     assert points((0.5, "a"), 4) == [0.5, "a"]
 
 
@@ -76,7 +79,13 @@ def test_values_are_set_in_the_experiment() -> None:
         ("local.lr", "must be KEY=LOW..HIGH"),
         ("local.lr=", "must be KEY=LOW..HIGH"),
         ("local.lrr=0.1..1", "local.lrr cannot be searched; did you mean local.lr"),
-        ("seed=1,2", "seed cannot be searched"),
+        ("seed=1,2", "seed cannot be searched; possible are"),
+        ("rounds=10,20", "rounds cannot be searched"),
+        ("validation=0,0.1", "validation cannot be searched"),
+        ("engine.workers=1,2", "engine.workers cannot be searched"),
+        ("algorithm.name=fedavg,fedadb", "algorithm.name cannot be searched"),
+        ("local.lr=[1],{a=1}", "values must be numbers or words"),
+        ("local.lr=0.1,,0.2", "values must be numbers or words"),
         ("local.lr=0.1..0.01", "low below high"),
         ("local.lr=0.1..0.1", "low below high"),
         ("local.lr=0..1", "low must be above 0"),
@@ -99,6 +108,23 @@ def test_a_budget_below_the_number_of_choices_is_refused() -> None:
         first_values(e, {"local.lr": (0.1, 0.2, 0.3)}, 2)
     with pytest.raises(BadInput, match=r"--budget 3: .* of FedProx has at least 4"):
         grid(e, declared_space(e), 3)
+
+
+def test_values_outside_of_the_experiment_s_own_begin_inside_of_the_range() -> None:
+    """A setting that is no number begins in the middle, and a whole number stays one."""
+    space = given_space(
+        ["local.lr=0.01..0.1", "local.clip=1..100", "local.epochs=10..20 linear"], [experiment()]
+    )
+    first, *_ = first_values(experiment(), space, 4)
+    assert (first["local.clip"], first["local.epochs"]) == (10, 10)
+    assert with_values(experiment(), first).local.epochs == 10
+
+
+def test_a_range_that_the_experiment_refuses_is_found_at_its_ends() -> None:
+    e = experiment("fedacg")
+    require_possible(e, {"local.lr": Searched(0.01, 0.1), "algorithm.lam": Searched(0.5, 0.95)})
+    with pytest.raises(BadInput, match=r"algorithm\.lam = 1\.5"):
+        require_possible(e, {"local.lr": Searched(0.01, 0.1), "algorithm.lam": Searched(0.5, 1.5)})
 
 
 def test_a_setting_is_given_once_and_to_a_method_that_has_it() -> None:

@@ -32,7 +32,7 @@ def test_differences_to_fedadb_by_hand(tmp_path: Path) -> None:
     assert table is not None
     assert table.title.startswith("Difference to FedADB in points")
     assert table.header == ["setting", "method", "best 5", "last 10", "seeds"]
-    interval = "−15.0 [−78.5, 48.5]"
+    interval = "−15.0 [−78.5, +48.5]"
     assert texts(table) == [
         ["digits", "FedAvg", interval, interval, "2"],
         ["digits", "FedNTD", "−25.0", "−25.0", "1"],
@@ -59,7 +59,7 @@ def test_the_reference_is_the_first_row_if_fedadb_is_not_one_row(tmp_path: Path)
     assert table is not None
     assert table.title.startswith("Difference to FedAvg")
     assert [row[1].text for row in table.rows] == ["FedADB, beta=0.1", "FedADB, beta=0.3"]
-    assert table.rows[0][2].text == "30.0"
+    assert table.rows[0][2].text == "+30.0"
 
 
 def test_only_finished_runs_are_compared(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_only_finished_runs_are_compared(tmp_path: Path) -> None:
         make_run(tmp_path, [0.5] * 5, algorithm=name, seed=1)
     assert texts(table_of(tmp_path))[0][-1] == "2"
     keep_rounds(run, 3)
-    assert texts(table_of(tmp_path)) == [["digits", "FedAvg", "0.0", "0.0", "1"]]
+    assert texts(table_of(tmp_path)) == [["digits", "FedAvg", "+0.0", "+0.0", "1"]]

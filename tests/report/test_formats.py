@@ -91,7 +91,7 @@ def test_every_value_as_text_and_as_the_number_to_sort_by() -> None:
         "45.12 ± 5.00 …": (Cell(Score(45.123, 5.0, running=True)), 45.123),
         "45.12": (Cell(Score(45.123)), 45.123),
         "−12.3 [−18.0, −6.6]": (Cell(Difference(-12.3, 5.7)), -12.3),
-        "0.0": (Cell(Difference(-0.04)), -0.04),
+        "+0.0": (Cell(Difference(-0.04)), -0.04),
         "1e-05": (Cell(SettingValue(0.00001)), 0.00001),
         "40 %": (Cell(Number(40.2, unit=" %")), 40.2),
         "0.50": (Cell(Number(0.5, decimals=2)), 0.5),

@@ -40,7 +40,7 @@ def test_ranks_by_hand(runs: Path) -> None:
         ["FedAvg", "3.00", "3", "3", "3"],
     ]
     assert "p = 0.06. " in table.notes[0]
-    assert "differ by more than 1.91 (Nemenyi, 95 %). Over 3 settings" in table.notes[0]
+    assert "Over 3 settings, no methods can be told apart." in table.notes[0]
 
 
 def test_only_settings_that_all_methods_have_finished_count(runs: Path) -> None:
@@ -71,16 +71,18 @@ def test_the_critical_difference_is_that_of_demsar_s_example() -> None:
 
 
 def test_groups_are_the_largest_that_are_not_distinguishable() -> None:
-    ranks = Ranks([], {"a": [1.0], "b": [2.0], "c": [3.0], "d": [5.5]}, 0.5, critical=1.5)
+    ranks = Ranks([], {"a": [1.0], "b": [2.0], "c": [3.0], "d": [5.5]}, 0.01, critical=1.5)
     assert ranks.groups == [["a", "b"], ["b", "c"]]
     assert ranks._replace(critical=2.5).groups == [["a", "b", "c"], ["c", "d"]]
     assert ranks._replace(critical=0.5).groups == []
+    # If all methods may be equal, no pair is compared.
+    assert ranks._replace(p=0.06).groups == [["a", "b", "c", "d"]]
 
 
 @pytest.mark.parametrize("methods", [2, 11])
 def test_no_label_of_the_figure_overlaps_another_or_its_edge(methods: int) -> None:
     names = [f"Fed{'Decorrelated' if k % 3 else 'AD'}{k}" for k in range(methods)]
-    ranks = Ranks(["s", "t"], {name: [1.0 + k] for k, name in enumerate(names)}, 0.1, 1.386)
+    ranks = Ranks(["s", "t"], {name: [1.0 + k] for k, name in enumerate(names)}, 0.01, 1.386)
     figure = draw_ranks(ranks, method_colours(names))
     figure.canvas.draw()
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]

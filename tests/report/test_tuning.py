@@ -21,14 +21,14 @@ def test_every_trial_is_a_row_and_the_chosen_one_is_the_best(tmp_path: Path) -> 
     assert table is not None
     assert table.header == ["setting", "method", "local.lr", "validation", "rounds", "state"]
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["digits", "FedAvg", "0.01", "60.00", "5", "finished"],
+        ["digits", "FedAvg", "0.01", "60.00", "5", "chosen"],
         ["digits", "FedADB", "0.01", "50.00", "5", "finished"],
-        ["digits", "FedADB", "0.03", "80.00", "5", "finished"],
+        ["digits", "FedADB", "0.03", "80.00", "5", "chosen"],
         ["digits", "FedADB", "0.1", "--", "1", "stopped"],
     ]
     assert [row[3].best for row in table.rows] == [True, False, True, False]
     assert not any("deviation" in note for note in table.notes)  # no number of it is a mean
-    assert "| digits | FedADB | **0.03** | **80.00** | 5 | finished |" in markdown(table)
+    assert "| digits | FedADB | **0.03** | **80.00** | 5 | chosen |" in markdown(table)
 
 
 def test_each_searched_setting_is_a_column(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedadb.core.algorithm import Algorithm, Context
 from fedadb.core.balance import balanced
 from fedadb.core.data import Batch, Shard
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Diverged
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
@@ -113,7 +113,7 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
         with torch.no_grad():
             confidence = f(w, x, "A").logits.softmax(1).gather(1, c[:, None])[:, 0]
         if not (x.isfinite().all() and confidence.isfinite().all()):
-            raise Fault(
+            raise Diverged(
                 f"the anchors are not finite: eta = {self.eta} or sigma = {self.sigma} is too "
                 "large, or the model has diverged"
             )

@@ -19,7 +19,7 @@ from fedadb.cli.terminal import (
     show_message,
     show_progress,
 )
-from fedadb.cli.tune import TunedOption, tune_groups
+from fedadb.cli.tune import TunedOption, by_method, tune_groups
 from fedadb.core.errors import BadInput
 from fedadb.storage.run_directory import ANALYSIS
 
@@ -97,15 +97,19 @@ def reproduce(
             known = ", ".join(ANALYSES)
             raise BadInput(f"{path}: analyse has {analysis!r}; the analyses are {known}")
     experiments = select(study.experiments, only or [])
-    directory = out or Path("runs") / path.stem
+    directory = out or Path("runs") / f"{path.stem}{'' if tuned is None else '-tuned'}"
     if dry_run or measure:
         list_runs(experiments, directory, measure)
+        if tuned is not None:
+            n = len(by_method(experiments))
+            show_message(f"Before them: up to {n} × {tuned} runs to find settings")
         return
     title = study.title if scale == 1 else f"{study.title}, {scale:g} of the paper's rounds"
     title += f", {' and '.join(only)}" if only else ""
     title += f", each method tuned with {tuned} runs" if tuned else ""
     # Several studies may share --out, so each has a report of its own there.
-    report = directory / ("report" if out is None else f"report-{path.stem}")
+    name = f"report-{path.stem}{'' if tuned is None else '-tuned'}"
+    report = directory / ("report" if out is None else name)
     kernels = sets(settings, "engine.kernels")
     searches = Outcome()
     if tuned is not None:
@@ -113,10 +117,11 @@ def reproduce(
     outcome = train_all(experiments, directory, trackers, kernels)
     if outcome.finished:
         show_results(outcome.finished)
-        show_message(f"Page: {write_page(outcome.finished, title, report)}\nResults: {directory}")
+        shown = outcome.finished if tuned is None else with_trials(outcome.finished, directory)
+        show_message(f"Page: {write_page(shown, title, report)}\nResults: {directory}")
         if study.analyses:
             analyse_runs(outcome.finished, study.analyses)
-            write_page(outcome.finished, title, report)  # now with the analyses on it
+            write_page(shown, title, report)  # now with the analyses on it
     searches.exit_if_failed()
     outcome.exit_if_failed()
 
@@ -137,6 +142,15 @@ def write_page(runs: Sequence[Path], title: str, out: Path) -> Path:
     from fedadb.report.recorded_runs import read_recorded_run
 
     return write_report(arrange([read_recorded_run(run) for run in runs]), title, out)
+
+
+def with_trials(runs: Sequence[Path], directory: Path) -> list[Path]:
+    """The runs, and the trials of the searches beside them, which sweeps show."""
+    from fedadb.storage.run_directory import ROUNDS
+    from fedadb.storage.searches import read_searches
+
+    tried = [directory / t.run for s in read_searches(directory).values() for t in s.trials]
+    return list(dict.fromkeys([*runs, *(run for run in tried if (run / ROUNDS).exists())]))
 
 
 def analyse_runs(directories: Sequence[Path], names: Sequence[str]) -> None:

@@ -1,5 +1,7 @@
 """The command `tune`: the same number of runs for every method, to find its settings."""
 
+import sys
+import traceback
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +17,7 @@ from fedadb.cli.terminal import (
     console,
     experiment_table,
     sets,
+    show_error,
     show_message,
 )
 from fedadb.core.errors import BadInput, Fault
@@ -40,6 +43,7 @@ TunedOption = Annotated[
     int | None,
     typer.Option(
         metavar="BUDGET",
+        min=1,
         help="First give each algorithm this many runs to find its settings, as `fedadb tune`.",
     ),
 ]
@@ -56,7 +60,7 @@ def tune(
     algorithms: Annotated[
         str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
     ] = "fedavg,fedadb",
-    budget: Annotated[int, typer.Option(help="How many runs each algorithm is given.")] = 8,
+    budget: Annotated[int, typer.Option(min=1, help="How many runs each algorithm is given.")] = 8,
     search: SearchOption = None,
     sampler: SamplerOption = "tpe",
     pruner: PrunerOption = "median",
@@ -98,7 +102,7 @@ def tune(
     best, outcome = search_all(experiments, space, plan, directory, trackers, kernels)
     if best:
         page = report_comparison([directory / run_name(e) for e in best.values()], names, directory)
-        show_tried(directory)
+        show_tried(list(best.values()), directory)
         for path in outcome.finished:
             show_message(f"Best: fedadb run {path}")
         show_message(f"Page: {page}\nResults: {directory}")
@@ -129,15 +133,21 @@ def search_all(
     """
     from fedadb.cli.display import OverallProgress, progress_bars
     from fedadb.experiment.identity import run_name
-    from fedadb.experiment.search import check_searchable, find_settings, tuned, winner_file
+    from fedadb.experiment.search import (
+        check_searchable,
+        find_settings,
+        search_path,
+        tuned,
+        winner_file,
+    )
     from fedadb.experiment.space import space_of
-    from fedadb.storage.searches import search_file
 
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file; --out must name a directory")
     spaces = [space_of(e, given) for e in experiments]
     for e, space in zip(experiments, spaces, strict=True):
         check_searchable(e, space, plan)
+    show_abandoned(experiments, out)
     best: dict[str, Experiment] = {}
     outcome = Outcome("searches")
     with progress_bars(console) as bars:
@@ -154,12 +164,28 @@ def search_all(
                 for found in find_settings(e, space, plan, out, train):
                     overall.end_run(before + len(found.trials) * e.rounds)
                 best[run_name(e)] = tuned(e, found)
-                outcome.finished.append(winner_file(search_file(out, run_name(e))))
+                outcome.finished.append(winner_file(search_path(out, e)))
             except (BadInput, Fault) as error:
                 outcome.add_failure(e.algorithm.name, str(error), isinstance(error, BadInput))
+            except typer.Exit:
+                raise
+            except Exception:  # a bug; the other searches may not have it
+                traceback.print_exc(file=sys.stderr)
+                outcome.add_failure(e.algorithm.name, "an unexpected error, shown above", False)
             overall.skip(before + plan.budget * e.rounds - overall.done)
     outcome.show_failures()
     return best, outcome
+
+
+def by_method(experiments: "Sequence[Experiment]") -> "list[list[Experiment]]":
+    """The experiments in groups that differ in their seeds alone."""
+    from fedadb.experiment.identity import run_name
+    from fedadb.experiment.space import with_values
+
+    groups: dict[str, list[Experiment]] = {}
+    for e in experiments:
+        groups.setdefault(run_name(with_values(e, {"seed": 0})), []).append(e)
+    return list(groups.values())
 
 
 def tune_groups(
@@ -178,14 +204,12 @@ def tune_groups(
     from fedadb.experiment.search import SearchPlan
     from fedadb.experiment.space import with_values
 
-    groups: dict[str, list[Experiment]] = {}
-    for e in experiments:
-        groups.setdefault(run_name(with_values(e, {"seed": 0})), []).append(e)
-    firsts = [same[0] for same in groups.values()]
+    groups = by_method(experiments)
+    firsts = [same[0] for same in groups]
     best, outcome = search_all(firsts, {}, SearchPlan(budget), out, trackers, any_kernels)
     tuned = [
         with_values(best[name], {"seed": e.seed})
-        for same in groups.values()
+        for same in groups
         if (name := run_name(same[0])) in best
         for e in same
     ]
@@ -203,14 +227,30 @@ def title(e: "Experiment", given: "Space") -> str:
     return ", ".join([e.algorithm.name, *values])
 
 
-def show_tried(directory: Path) -> None:
-    """Print which settings were tried, and how well they did."""
+def show_abandoned(experiments: "Sequence[Experiment]", out: Path) -> None:
+    """Name unfinished searches of these methods in the directory that this command leaves alone."""
+    from fedadb.experiment.search import search_path
+    from fedadb.storage.searches import read_searches
+
+    current = [search_path(out, e) for e in experiments]
+    methods = [e.table()["algorithm"]["name"] for e in experiments]
+    for path, search in read_searches(out).items():
+        if search.algorithm in methods and not search.complete and path not in current:
+            show_error(
+                f"{path} is an unfinished search of {search.algorithm} in another experiment; it "
+                "is left as it is"
+            )
+
+
+def show_tried(best: "Sequence[Experiment]", directory: Path) -> None:
+    """Print which settings were tried for these experiments, and how well they did."""
     from fedadb.cli.display import result_tables
+    from fedadb.experiment.identity import run_name
     from fedadb.report.comparison import arrange
-    from fedadb.report.recorded_runs import collect_runs
+    from fedadb.report.recorded_runs import read_recorded_run
     from fedadb.report.tuning import tuning_table
 
-    table = tuning_table(arrange(collect_runs([directory]).runs))
+    table = tuning_table(arrange([read_recorded_run(directory / run_name(e)) for e in best]))
     if table:
         for part in result_tables(table, console.width):
             console.print(part)

@@ -14,6 +14,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
 
 DATASET = "digits"  # if an experiment names none
+LEARNING_RATE = "local.lr"
 
 # Tables without a name, such as {alpha = 0.5}, are completed by these. All other defaults are those
 # of the fields.
@@ -56,7 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # The learning rate of each method, chosen by `fedadb tune` on validation data with that many runs
-# per method. Methods that are not listed have the rate of the dataset's preset.
+# per method. All others have the default of the field.
 RATE_RUNS = 4
 RATES: dict[str, dict[str, float]] = {
     "digits": {"fedavg": 0.01, "fedadb": 0.03},

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedadb.core.stream import Stream
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.space import Dimension, Space, Values, is_whole, rounded
+from fedadb.experiment.space import Dimension, Space, Values, inside, is_whole
 from fedadb.roles import Searched
 from fedadb.storage.searches import Trial
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ATTEMPTS = 20  # at values that were not tried before
 
 
-def proposed_values(experiment: Experiment, space: Space, done: Sequence[Trial]) -> Values:
-    """Values that are likely to be good, given the earlier trials.
+def proposed_values(experiment: Experiment, space: Space, done: Sequence[Trial]) -> Values | None:
+    """Values that are likely to be good, given the earlier trials; None if all were tried.
 
     They follow from the experiment and the earlier trials alone, so a resumed search proposes the
     same.
@@ -33,10 +33,10 @@ def proposed_values(experiment: Experiment, space: Space, done: Sequence[Trial])
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials([_observed(trial, distributions) for trial in done])
         params = study.ask(distributions).params
-        values = {key: _short(params[key], experiment, key, d) for key, d in space.items()}
+        values = {key: _readable(params[key], experiment, key, d) for key, d in space.items()}
         if values not in [trial.values for trial in done]:
-            break
-    return values
+            return values
+    return None
 
 
 def _observed(trial: Trial, distributions: "dict[str, BaseDistribution]") -> "FrozenTrial":
@@ -67,7 +67,8 @@ def _distribution(experiment: Experiment, key: str, dimension: Dimension) -> "Ba
     return FloatDistribution(low, high, log=log)
 
 
-def _short(value: Any, experiment: Experiment, key: str, dimension: Dimension) -> Any:
+def _readable(value: Any, experiment: Experiment, key: str, dimension: Dimension) -> Any:
+    """The value of a range with three digits, which people can read and repeat."""
     if not isinstance(dimension, Searched):
         return value
-    return rounded(value, dimension, is_whole(experiment, key))
+    return inside(float(f"{value:.3g}"), dimension, is_whole(experiment, key))

@@ -10,20 +10,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
+from fedadb.experiment.presets import LEARNING_RATE
 from fedadb.experiment.proposals import proposed_values
 from fedadb.experiment.run import rounds
 from fedadb.experiment.space import (
     Space,
+    Values,
     first_values,
     given_space,
     grid,
+    require_possible,
     space_of,
     with_values,
 )
-from fedadb.experiment.trials import PRUNERS, Judge, Train
+from fedadb.experiment.trials import PRUNERS, Train, TrialRunner
 from fedadb.roles import Searched
 from fedadb.storage.files import locked, write_atomically
 from fedadb.storage.searches import Search, Trial, read_search, search_file, write_search
@@ -82,7 +86,7 @@ def check_searchable(experiment: Experiment, space: Space, plan: SearchPlan) -> 
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise BadInput("a search needs a package: `pip install 'fedadb[tune]'`") from error
+        raise BadInput("a search needs Optuna: `pip install 'fedadb[tune]'`") from error
     if plan.budget < 1:
         raise BadInput(f"--budget {plan.budget}: must be at least 1")
     for option, given, known in (
@@ -96,17 +100,22 @@ def check_searchable(experiment: Experiment, space: Space, plan: SearchPlan) -> 
             "validation = 0: settings are chosen on validation data, so it must be above 0, for "
             "example --set validation=0.1"
         )
-    for values in planned_values(experiment, space, plan):
-        with_values(experiment, values)  # raises if a value is impossible
-
-
-def planned_values(
-    experiment: Experiment, space: Space, plan: SearchPlan
-) -> list[dict[str, object]]:
-    """The values of the first trials; all of them if it is a grid."""
+    require_possible(experiment, space)
+    first_values(experiment, space, plan.budget)
     if plan.sampler == "grid":
-        return grid(experiment, space, plan.budget)
-    return first_values(experiment, space, plan.budget)
+        grid(experiment, space, plan.budget)
+
+
+def next_values(
+    experiment: Experiment, space: Space, plan: SearchPlan, done: Sequence[Trial]
+) -> Values | None:
+    """The values of the next trial; None if there is nothing left to try."""
+    n = len(done)
+    if plan.sampler == "grid":
+        planned = grid(experiment, space, plan.budget)
+        return planned[n] if n < len(planned) else None
+    planned = first_values(experiment, space, plan.budget)
+    return planned[n] if n < len(planned) else proposed_values(experiment, space, done)
 
 
 def find_settings(
@@ -119,40 +128,47 @@ def find_settings(
         space: The settings to vary.
         plan: How many runs, and how values are chosen and runs stopped.
         out: The directory of the runs.
-        train: Trains the rounds that a run's directory lacks, and yields all records.
+        train: Trains the rounds that a run's directory lacks, and yields their records; those of
+            earlier rounds may come first.
 
     Yields:
         The search after each trial. The last one has the best settings.
     """
     check_searchable(experiment, space, plan)
-    path = search_file(out, run_name(experiment))
-    search = _begun(path, experiment, space, plan)
+    path = search_path(out, experiment)
+    search = _resumed(path, experiment, space, plan)
     earlier = search.trials
-    planned = planned_values(experiment, space, plan)
-    judge = Judge(plan.pruner, experiment.rounds)
+    runner = TrialRunner(plan.pruner, experiment.rounds)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
         done: list[Trial] = []
-        for n in range(len(planned) if plan.sampler == "grid" else plan.budget):
+        for n in range(plan.budget):
             if n < len(earlier):
-                values = dict(earlier[n].values)
-            elif n < len(planned):
-                values = planned[n]
+                trial = earlier[n]
+            elif (values := next_values(experiment, space, plan, done)) is not None:
+                trial = Trial(run_name(with_values(experiment, values)), values)
             else:
-                values = proposed_values(experiment, space, done)
-            chosen = with_values(experiment, values)
-            trial, rest = Trial(run_name(chosen), values), earlier[n + 1 :]
+                break
+            rest = search.trials[n + 1 :]
             write_search(path, search._replace(trials=[*done, trial, *rest]))
-            done.append(judge.carry_out(trial, chosen, out, train))
+            done.append(runner.run(trial, with_values(experiment, trial.values), out, train))
             write_search(path, search._replace(trials=[*done, *rest]))
             yield search._replace(trials=done)
-        search = search._replace(trials=done)
+        search = search._replace(trials=[*done, *search.trials[len(done) :]], complete=True)
+        write_search(path, search)
         if search.best is None:
+            diverged = sum(trial.state == "diverged" for trial in done)
             raise BadInput(
-                f"{experiment.algorithm.name}: all {len(done)} trials diverged; search smaller "
-                "values, such as --search local.lr=0.0003..0.003, with another --out"
+                f"{experiment.algorithm.name}: no trial finished: {diverged} of {len(done)} "
+                "diverged; search smaller values, such as --search local.lr=0.0003..0.003, with "
+                "another --out"
             )
         write_atomically(winner_file(path), _winner(experiment, search).encode())
+
+
+def search_path(out: Path, experiment: Experiment) -> Path:
+    """The file of the experiment's search. It does not depend on the learning rate of now."""
+    return search_file(out, run_name(with_values(experiment, {LEARNING_RATE: LocalPlan().lr})))
 
 
 def winner_file(path: Path) -> Path:
@@ -166,7 +182,7 @@ def tuned(experiment: Experiment, search: Search) -> Experiment:
     return with_values(experiment, search.best.values)
 
 
-def _begun(path: Path, experiment: Experiment, space: Space, plan: SearchPlan) -> Search:
+def _resumed(path: Path, experiment: Experiment, space: Space, plan: SearchPlan) -> Search:
     """The search as far as it was carried out; BadInput if the file holds another one."""
     table = experiment.table()
     new = Search(
@@ -194,7 +210,7 @@ def _winner(experiment: Experiment, search: Search) -> str:
     assert search.best.score is not None
     values = ", ".join(f"{key} = {value}" for key, value in search.best.values.items())
     return (
-        f"# Chosen among {len(search.trials)} runs: {values}.\n"
+        f"# Chosen among {len(search.tried)} runs: {values}.\n"
         f"# Validation accuracy {100 * search.best.score:.2f} %, mean of the best five rounds.\n\n"
         + tuned(experiment, search).toml()
     )

@@ -10,6 +10,7 @@ from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.presets import LEARNING_RATE
 from fedadb.experiment.toml_tables import assign, flatten
 from fedadb.experiment.validation import suggest
 from fedadb.models.own import GivenBody
@@ -19,8 +20,11 @@ Dimension: TypeAlias = Searched | tuple[Any, ...]  # a range, or the values to c
 Space: TypeAlias = Mapping[str, Dimension]  # by the dotted name of the setting
 Values: TypeAlias = dict[str, Any]
 
-RATE = "local.lr"
-START = 4  # values of the first setting that every search begins with
+ROUNDING = 0.15  # the largest error of a value that is rounded, in steps between values
+FIRST = 4  # values of the first setting that every search begins with
+# Runs that differ in other settings, such as the data or the number of rounds, cannot be compared
+# by their validation accuracy.
+SEARCHABLE = ("local.", "algorithm.", "server.", "filter.", "model.")
 
 
 def declared_space(experiment: Experiment) -> dict[str, Dimension]:
@@ -28,7 +32,7 @@ def declared_space(experiment: Experiment) -> dict[str, Dimension]:
     algorithm: Any = experiment.algorithm
     own = algorithm.optimizer if isinstance(algorithm, FedOpt) else algorithm
     return {
-        RATE: searched_fields(LocalPlan)["lr"],
+        LEARNING_RATE: searched_fields(LocalPlan)["lr"],
         **{f"algorithm.{name}": found for name, found in searched_fields(type(own)).items()},
     }
 
@@ -40,7 +44,9 @@ def given_space(
 
     A range ends in `linear` or `log` if its scale is not the declared one: `0.1..0.9 linear`.
     """
-    known = dict.fromkeys(key for e in experiments for key in flatten(e.table()))
+    known = dict.fromkeys(
+        key for e in experiments for key in flatten(e.table()) if key.startswith(SEARCHABLE)
+    )
     declared = {key: found for e in experiments for key, found in declared_space(e).items()}
     space: dict[str, Dimension] = {}
     for assignment in assignments:
@@ -48,11 +54,12 @@ def given_space(
         where = f"--search {assignment}"
         if not key or not text:
             raise BadInput(f"{where}: must be KEY=LOW..HIGH or KEY=VALUE,VALUE,…")
-        if key not in known or key == "seed":
+        if key not in known or key.endswith(".name"):
             raise BadInput(f"{where}: {key} cannot be searched; {suggest(key, known)}")
         if key in space:
             raise BadInput(f"{where}: {key} is given twice")
-        space[key] = _range(text, declared.get(key), where) if ".." in text else _choices(text)
+        is_range = ".." in text
+        space[key] = _range(text, declared.get(key), where) if is_range else _choices(text, where)
     return space
 
 
@@ -85,13 +92,16 @@ def _range(text: str, declared: Dimension | None, where: str) -> Searched:
         raise BadInput(f"{where}: {error}") from error
 
 
-def _choices(text: str) -> tuple[Any, ...]:
+def _choices(text: str, where: str) -> tuple[Any, ...]:
     values = []
     for word in text.split(","):
         try:
-            values.append(tomllib.loads(f"value = {word}")["value"])
+            value = tomllib.loads(f"value = {word}")["value"]
         except ValueError:
-            values.append(word.strip())  # a word needs no quotes here
+            value = word.strip()  # a word needs no quotes here
+        if not isinstance(value, (bool, int, float, str)) or value == "":
+            raise BadInput(f"{where}: values must be numbers or words, separated by commas")
+        values.append(value)
     return tuple(dict.fromkeys(values))
 
 
@@ -108,23 +118,40 @@ def with_values(experiment: Experiment, values: Mapping[str, Any]) -> Experiment
 
 
 def points(dimension: Dimension, n: int, whole: bool = False) -> list[Any]:
-    """Evenly spaced values of a range, on its scale, or all values of a choice."""
+    """Evenly spaced values of a range, on its scale and with its ends, or all values of a choice.
+
+    The values in between have few digits: 0.003, 0.01, 0.03, 0.1.
+    """
     if not isinstance(dimension, Searched):
         return list(dimension)
     low, high, log = dimension.low, dimension.high, dimension.scale == "log"
-    ends = (math.log(low), math.log(high)) if log else (low, high)
-    shares = [i / (n - 1) for i in range(n)] if n > 1 else [0.5]
-    inner = [ends[0] + share * (ends[1] - ends[0]) for share in shares]
-    values = [math.exp(value) if log else value for value in inner]
-    # Short numbers, which people can read and repeat: 0.003, 0.01, 0.03, 0.1.
-    digits = 1 if n <= START else 2
-    return list(dict.fromkeys(rounded(value, dimension, whole, digits) for value in values))
+    start, end = (math.log(low), math.log(high)) if log else (low, high)
+    step = (end - start) / (n - 1)
+    values: list[Any] = [inside(low, dimension, whole)]
+    for i in range(1, n - 1):
+        exact = math.exp(start + i * step) if log else start + i * step
+        values.append(inside(_short(exact, step, log), dimension, whole))
+    return list(dict.fromkeys([*values, inside(high, dimension, whole)]))
 
 
-def rounded(value: float, dimension: Searched, whole: bool, digits: int = 3) -> float | int:
-    """The value with that many significant digits, inside of the range; a whole number if asked."""
-    value = min(max(float(f"{value:.{digits}g}"), dimension.low), dimension.high)
-    return round(value) if whole else value
+def _short(value: float, step: float, log: bool) -> float:
+    """The value with as few digits as possible, but off by no more than a part of the step."""
+    for digits in range(1, 17):
+        short = float(f"{value:.{digits}g}")
+        off = math.log(short / value) if log else short - value
+        if abs(off) <= ROUNDING * step:
+            break
+    return short
+
+
+def inside(value: Any, dimension: Dimension, whole: bool = False) -> Any:
+    """The value, or the nearest one that the dimension has; of no number, one in the middle."""
+    if not isinstance(dimension, Searched):
+        return value if value in dimension else dimension[0]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        value = points(dimension, 3, whole)[1]
+    value = min(max(value, dimension.low), dimension.high)
+    return round(value) if whole else float(value)
 
 
 def is_whole(experiment: Experiment, key: str) -> bool:
@@ -139,23 +166,18 @@ def first_values(experiment: Experiment, space: Space, budget: int) -> list[Valu
     The values next to the middle come first: a small budget tries the likeliest.
     """
     key, dimension = next(iter(space.items()))
-    values = points(dimension, START, is_whole(experiment, key))
+    values = points(dimension, FIRST, is_whole(experiment, key))
     if not isinstance(dimension, Searched) and len(values) > budget:
         raise BadInput(
             f"--budget {budget}: is below the number of choices; {key} has {len(values)} values"
         )
     settings = flatten(experiment.table())
-    others = {k: _inside(settings[k], d) for k, d in space.items() if k != key}
+    others = {
+        k: inside(settings[k], d, is_whole(experiment, k)) for k, d in space.items() if k != key
+    }
     middle = (len(values) - 1) / 2
     order = sorted(range(len(values)), key=lambda i: abs(i - middle))
     return [{key: values[i], **others} for i in order[:budget]]
-
-
-def _inside(value: Any, dimension: Dimension) -> Any:
-    """The value, or the nearest one that the dimension has."""
-    if isinstance(dimension, Searched):
-        return min(max(value, dimension.low), dimension.high)
-    return value if value in dimension else dimension[0]
 
 
 def grid(experiment: Experiment, space: Space, budget: int) -> list[Values]:
@@ -177,3 +199,19 @@ def grid(experiment: Experiment, space: Space, budget: int) -> list[Values]:
     return [
         dict(zip(space, combination, strict=True)) for combination in itertools.product(*values)
     ]
+
+
+def require_possible(experiment: Experiment, space: Space) -> None:
+    """Raise BadInput if the experiment does not take a value of the space."""
+    settings = flatten(experiment.table())
+    whole = {key: is_whole(experiment, key) for key in space}
+    others = {key: inside(settings[key], d, whole[key]) for key, d in space.items()}
+    for key, dimension in space.items():
+        extremes: tuple[Any, ...]
+        match dimension:
+            case Searched(low, high):
+                extremes = low, high
+            case values:
+                extremes = values
+        for value in extremes:
+            with_values(experiment, others | {key: inside(value, dimension, whole[key])})

@@ -19,7 +19,7 @@ COMPLETE = 2  # trials before the median stops any
 Train: TypeAlias = Callable[[Experiment, Path], Generator[Record]]
 
 
-class Judge:
+class TrialRunner:
     """Carries out the trials of one search, in their order."""
 
     def __init__(self, pruner: str, rounds: int) -> None:
@@ -37,16 +37,19 @@ class Judge:
         }
         self.study = optuna.create_study(direction="maximize", pruner=pruners[pruner])
 
-    def carry_out(self, trial: Trial, experiment: Experiment, out: Path, train: Train) -> Trial:
+    def run(self, trial: Trial, experiment: Experiment, out: Path, train: Train) -> Trial:
         """Train the trial's run as far as it is worth it, and return the trial's outcome.
 
-        The decision depends on recorded rounds alone, so it is the same after an interruption.
+        The decision depends on recorded rounds alone, so it is the same after an interruption. A
+        trial that is known to diverge is not trained again.
         """
         from optuna.trial import TrialState
 
         asked = self.study.ask()
         best: list[float] = []
         state: State = "finished"
+        if trial.state == "diverged":
+            train = _diverge
         with closing(_records(experiment, out / trial.run, train)) as records:
             try:
                 for record in records:
@@ -72,3 +75,8 @@ def _records(experiment: Experiment, directory: Path, train: Train) -> Generator
     if not (directory / MODEL).exists():
         with closing(train(experiment, directory)) as records:
             yield from (record for record in records if record["round"] > len(done))
+
+
+def _diverge(experiment: Experiment, directory: Path) -> Generator[Record]:
+    raise Diverged(f"{directory}: an earlier process found that it diverges")
+    yield

@@ -52,8 +52,8 @@ class Difference(NamedTuple):
 
 
 def _signed(value: float) -> str:
-    """The value with one decimal, with a minus sign that is as wide as a plus sign."""
-    return f"{value:z.1f}".replace("-", "−")
+    """The value with its sign and one decimal."""
+    return f"{value:+z.1f}".replace("-", "−")
 
 
 class RoundsToTarget(NamedTuple):

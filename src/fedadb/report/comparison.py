@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fedadb.core.errors import BadInput
+from fedadb.experiment.presets import LEARNING_RATE
 from fedadb.report import paper
 from fedadb.report.labels import (
     DATASETS,
@@ -75,7 +76,7 @@ def arrange(runs: Sequence[RecordedRun], methods: Sequence[str] | None = None) -
     """
     results, trials, searches = separate_trials(runs)
     names = method_names(dict.fromkeys(run.algorithm for run in results))
-    own = frozenset({"local.lr", *(key for search in searches for key in search.space)})
+    own = frozenset({LEARNING_RATE, *(key for search in searches for key in search.space)})
     cells = _cells(results, names, own)
     if not all(map(_have_equal_settings, cells.values())):
         own = frozenset()

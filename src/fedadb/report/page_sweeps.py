@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedadb.experiment.presets import LEARNING_RATE
 from fedadb.report import paper
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import (
@@ -18,7 +19,6 @@ from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.sweeps import Line, find_sweeps, is_wide
 from fedadb.report.thinning import rounded
 
-LEARNING_RATE = "local.lr"
 SCORES = {"best": best_rounds, "last": last_rounds}
 
 
@@ -84,6 +84,6 @@ def _point(key: str, value: float, runs: Sequence[RecordedRun]) -> dict[str, Any
         "seeds": len(runs),
         "done": min(len(run.rounds) for run in runs),
         "finished": all(run.finished for run in runs),
-        "paper": paper.stated_value(runs[0], key) == value,
+        "paper": paper.reference_value(runs[0], key) == value,
         **{name: [rounded(s.mean), rounded(s.deviation)] for name, s in statistics.items()},
     }

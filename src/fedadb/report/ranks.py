@@ -15,6 +15,8 @@ from fedadb.report.comparison import Comparison
 from fedadb.report.metrics import best_rounds
 from fedadb.report.notes import notes_on_runs
 
+LEVEL = 0.05  # of the tests
+
 
 class Ranks(NamedTuple):
     """The ranks of methods by mean accuracy; 1 is the best. Equal ones share their mean rank."""
@@ -30,8 +32,13 @@ class Ranks(NamedTuple):
 
     @property
     def groups(self) -> list[list[str]]:
-        """The largest groups of methods that are not distinguishable, of two or more."""
+        """The largest groups of methods that are not distinguishable, of two or more.
+
+        Pairs are compared only if Friedman's test rejects that all methods are equal.
+        """
         averages, methods = self.averages, list(self.ranks)
+        if self.p >= LEVEL:
+            return [methods]
         groups: list[list[str]] = []
         for i, first in enumerate(methods):
             group = [m for m in methods[i:] if averages[m] - averages[first] <= self.critical]
@@ -81,7 +88,7 @@ def friedman(ranks: Sequence[Sequence[float]]) -> float:
 
 def critical_difference(methods: int, settings: int) -> float:
     """Nemenyi's CD = q √(k (k + 1) / 6 n), q from the studentized range at 95 %, over √2."""
-    q = float(scipy.stats.studentized_range.ppf(0.95, methods, math.inf)) / math.sqrt(2)
+    q = float(scipy.stats.studentized_range.ppf(1 - LEVEL, methods, math.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * settings))
 
 
@@ -100,9 +107,13 @@ def rank_table(comparison: Comparison) -> Table | None:
     ]
     n = len(found.settings)
     lines = [
-        f"Friedman's test that all methods are equal: p = {found.p:.2g}. Two methods are "
-        f"distinguishable if their average ranks differ by more than {found.critical:.2f} "
-        f"(Nemenyi, 95 %). Over {n} settings, these tests find only large differences.",
+        f"Friedman's test that all methods are equal: p = {found.p:.2g}. "
+        + (
+            "Two methods are distinguishable if their average ranks differ by more than "
+            f"{found.critical:.2f} (Nemenyi, 95 %)."
+            if found.p < LEVEL
+            else f"Over {n} settings, no methods can be told apart."
+        )
     ]
     if len(comparison.settings) > n:
         lines.append("Only settings that all methods have finished count.")

@@ -52,7 +52,7 @@ def _common_seeds(points: Line) -> Line:
 
 
 def draw_sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) -> Figure:
-    """One panel per dataset, one line per method. A ring marks the paper's value of the setting.
+    """One panel per dataset, one line per method. A ring marks the paper's value, or our default.
 
     A hollow point is of runs that did not finish, such as trials that were stopped: the five best
     of the rounds that they have.
@@ -98,7 +98,7 @@ def _draw_lines(
                 axes.plot(value, score.mean, "o", ms=4, color="white", zorder=4)
                 hollow = " (hollow: stopped early, or not finished)"
             run = points[value][0]
-            if value == paper.stated_value(run, key):
+            if value == paper.reference_value(run, key):
                 axes.plot(value, score.mean, "o", ms=11, mfc="none", color="black", zorder=3)
     if is_wide([value for points in lines.values() for value in points]):
         axes.set_xscale("log")

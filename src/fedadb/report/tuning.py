@@ -19,7 +19,7 @@ def tuning_table(comparison: Comparison) -> Table | None:
     rows = [
         [Cell(setting), Cell(method), *_trial(trial, keys, best=trial is search.best)]
         for setting, method, search in _in_order(comparison)
-        for trial in search.trials
+        for trial in search.tried
     ]
     header = ["setting", "method", *keys, "validation", "rounds", "state"]
     title = "What was tried to find settings: accuracy (%) on validation data, best five rounds"
@@ -62,7 +62,7 @@ def _trial(trial: Trial, keys: Sequence[str], best: bool) -> list[Cell]:
         *(Cell(_value(trial.values[k]), best) if k in trial.values else Cell("") for k in keys),
         Cell(score, best),
         Cell(Number(trial.rounds)),
-        Cell(trial.state),
+        Cell("chosen" if best else trial.state),
     ]
 
 

@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedadb.experiment.presets import RATE_RUNS, tuned_rate
+from fedadb.experiment.presets import LEARNING_RATE, RATE_RUNS, tuned_rate
 from fedadb.report.comparison import Comparison
-from fedadb.report.labels import METHODS
+from fedadb.report.labels import method_names
 from fedadb.storage.searches import Search
-
-LEARNING_RATE = "local.lr"
 
 
 def tuning_notes(comparison: Comparison) -> list[str]:
     """How many runs each method was given to find its settings, and what the settings are."""
     given = {method: _given(comparison, method) for method in comparison.methods}
-    unfinished = [search.algorithm for search in comparison.searches if search.best is None]
+    unfinished = [search.algorithm for search in comparison.searches if not search.complete]
     if any(text != "none" for text in given.values()):
         searched = dict.fromkeys(key for search in comparison.searches for key in search.space)
         unnamed = [key for key in searched if key in comparison.method_settings]
@@ -22,7 +20,7 @@ def tuning_notes(comparison: Comparison) -> list[str]:
     else:
         lines = [_untuned(comparison)]
     if unfinished:
-        names = dict.fromkeys(METHODS.get(name, name) for name in unfinished)
+        names = method_names(dict.fromkeys(unfinished)).values()
         lines.append(f"The search for settings is not finished: {', '.join(names)}.")
     return lines
 
@@ -37,7 +35,8 @@ def _given(comparison: Comparison, method: str) -> str:
 def _budget(search: Search | None) -> str:
     if search is None:
         return "none"
-    runs = "1 run" if search.budget == 1 else f"{search.budget} runs"
+    n = len(search.tried)
+    runs = "1 run" if n == 1 else f"{n} runs"
     return f"{runs} to find {' and '.join(search.space)}"
 
 
@@ -56,8 +55,8 @@ def _untuned(comparison: Comparison) -> str:
         r.settings[LEARNING_RATE] == tuned_rate(r.experiment["dataset"], r.algorithm) for r in runs
     ):
         return (
-            f"Each method has the learning rate that {RATE_RUNS} runs chose for it on validation "
-            f"data: {_by_method(comparison, LEARNING_RATE)}."
+            f"Learning rates are the dataset's defaults, which {RATE_RUNS} runs per method chose "
+            f"on validation data: {_by_method(comparison, LEARNING_RATE)}."
         )
     values = {run.settings[LEARNING_RATE] for run in runs}
     if len(values) == 1:

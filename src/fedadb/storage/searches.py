@@ -40,11 +40,17 @@ class Search(NamedTuple):
     pruner: str
     budget: int  # how many runs the method is given
     trials: Sequence[Trial] = ()
+    complete: bool = False  # whether all trials were carried out
+
+    @property
+    def tried(self) -> Sequence[Trial]:
+        """The trials within the budget; an earlier search may have had a larger one."""
+        return self.trials[: self.budget]
 
     @property
     def best(self) -> Trial | None:
         """The finished trial of the highest score; of equal ones, the earliest."""
-        finished = [trial for trial in self.trials[: self.budget] if trial.eligible]
+        finished = [trial for trial in self.tried if trial.eligible]
         return max(finished, key=lambda trial: trial.score or 0.0, default=None)
 
 

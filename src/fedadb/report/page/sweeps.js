@@ -23,7 +23,7 @@ function drawSweeps() {
   });
   const unfinished = lines.some(({ points }) => points.some((point) => !point.finished));
   $("sweep-hint").textContent = "Points are means over seeds, bars their standard deviation."
-    + (unfinished ? " A hollow point or … has an unfinished run." : "") + (ring.length ? " A ring marks the paper's value." : "");
+    + (unfinished ? " A hollow point or … has an unfinished run." : "") + (ring.length ? " A ring marks the paper's value, or our default where it states none." : "");
   fillSweepTable(sweep, lines, score);
 }
 

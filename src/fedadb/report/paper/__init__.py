@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedadb.experiment.presets import scenario
+from fedadb.experiment.presets import LEARNING_RATE, scenario
 from fedadb.experiment.settings import role
 from fedadb.experiment.toml_tables import flatten
 from fedadb.report.cells import PublishedRounds, Score
@@ -15,7 +15,7 @@ from fedadb.report.metrics import TARGET_SHARES
 from fedadb.report.recorded_runs import RecordedRun
 
 DIRECTORY = Path(__file__).parent
-NOT_STATED = ("local.lr",)  # settings.toml has the package's default of it
+NOT_STATED = (LEARNING_RATE,)  # defaults differ between methods
 
 
 @cache
@@ -50,8 +50,11 @@ def settings_for(dataset: str, algorithm: str) -> dict[str, Any]:
     ) | settings_on(dataset, algorithm)
 
 
-def stated_value(run: RecordedRun, key: str) -> Any:
-    """The paper's value of a setting for the run's dataset and method; None if it states none."""
+def reference_value(run: RecordedRun, key: str) -> Any:
+    """The paper's value of a setting for the run's dataset and method, or our default for it.
+
+    None for datasets that the paper does not have, and for the learning rate.
+    """
     if run.experiment["dataset"] not in settings()["rounds"] or key in NOT_STATED:
         return None
     return settings_for(run.experiment["dataset"], run.algorithm).get(key)
