@@ -34,6 +34,7 @@ from fedadb.core.data import LocalPlan as LocalPlan
 from fedadb.core.data import Shard as Shard
 from fedadb.core.errors import BadInput as BadInput
 from fedadb.core.errors import Fault as Fault
+from fedadb.core.filter import Compressor as Compressor
 from fedadb.core.filter import Filter as Filter
 from fedadb.core.model import Domain as Domain
 from fedadb.core.model import Model as Model
