@@ -86,7 +86,9 @@ from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
 from fedadb.filters.clip import Clip as Clip
+from fedadb.filters.int8 import Int8 as Int8
 from fedadb.filters.norm_bound import NormBound as NormBound
+from fedadb.filters.top_k import TopK as TopK
 from fedadb.models.cnn import CNN as CNN
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet
