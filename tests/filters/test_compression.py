@@ -121,7 +121,8 @@ def test_what_diverged_stays_recognisable(one: Compressor, broken: float) -> Non
 
 def test_top_k_sends_what_it_left_out_later() -> None:
     u, w = vector(0.0, 0.0, 0.0, 0.0), vector(1.0, -0.6, 0.3, 0.1)
-    one, memory = TopK(share=0.25), None
+    one = TopK(share=0.25)
+    memory: Any = None
     found = []
     for _ in range(4):
         sent, memory = sent_by(one, w, u, memory)
