@@ -34,6 +34,7 @@ from fedadb.core.data import LocalPlan as LocalPlan
 from fedadb.core.data import Shard as Shard
 from fedadb.core.errors import BadInput as BadInput
 from fedadb.core.errors import Fault as Fault
+from fedadb.core.filter import Compressor as Compressor
 from fedadb.core.filter import Filter as Filter
 from fedadb.core.model import Domain as Domain
 from fedadb.core.model import Model as Model
@@ -85,7 +86,9 @@ from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
 from fedadb.filters.clip import Clip as Clip
+from fedadb.filters.int8 import Int8 as Int8
 from fedadb.filters.norm_bound import NormBound as NormBound
+from fedadb.filters.top_k import TopK as TopK
 from fedadb.models.cnn import CNN as CNN
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet

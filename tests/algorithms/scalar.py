@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedadb.core.algorithm import Algorithm, Context
 from fedadb.core.model import Classifier, Domain, Model
 from fedadb.core.replies import Reply
+from fedadb.core.stream import Stream
 from fedadb.core.vector import Layout, Vector, Weights
 from fedadb.engine.local import Learner, Training
 
@@ -69,6 +70,6 @@ def direction(
     optimizer = NoStep()
     learner = Learner(algorithm, f, replace(ctx.plan, clip=clip, optimizer=optimizer))
     nothing: Any = None
-    training = Training(nothing, ctx, (), w, [()], iter(()), batch, {})
+    training = Training(nothing, ctx, (), w, [()], iter(()), batch, {}, Stream(0))
     learner.step(training, algorithm.gradient(f, w, batch, ctx))
     return optimizer.seen[0]

@@ -121,6 +121,22 @@ def test_actors_are_bit_identical_to_one_process(name: str, workers: int) -> Non
             assert bool(kept) == (name in ("feddyn", "fedrod", "fedcurv"))
 
 
+@pytest.mark.parametrize("one", [fedadb.Int8(), fedadb.TopK(share=0.1)])
+def test_compressed_replies_of_actors_are_bit_identical(one: fedadb.Filter) -> None:
+    e = Experiment(algorithm="fedavg", filter=[one], **SMALL)
+    data = build_data(e)
+    learner = Learner(e.algorithm, build_model(e, data.spec), e.local, e.filter)
+    plain = OneByOne(learner, data.shards, Stream(e.seed))
+    expected = play(e, data, plain)
+    with closing(RayCohort(learner, data.shards, Stream(e.seed), 1)) as cohort:
+        for ours, theirs in zip(play(e, data, cohort), expected, strict=True):
+            assert torch.equal(ours.server.w.flat, theirs.server.w.flat)
+            assert [note.bytes for note in ours.replies] == [note.bytes for note in theirs.replies]
+        for k, memory in plain.memories.items():
+            ours_kept, kept = pack(cohort.memories[k]), pack(memory)
+            assert all(torch.equal(ours_kept[part], tensor) for part, tensor in kept.items())
+
+
 def cohort_of(
     algorithm: Algorithm[Any, Any, Any, Any], data: list[Shard] | None = None
 ) -> RayCohort:

@@ -37,6 +37,29 @@ def test_every_algorithm_is_bit_identical_to_a_simulation(name: str, tmp_path: P
     require_equal_weights(tmp_path / "simulated", tmp_path / "sites")
 
 
+@pytest.mark.parametrize("name", ["int8", "top_k"])
+def test_compressed_replies_are_bit_identical_to_a_simulation(name: str, tmp_path: Path) -> None:
+    """The messages carry the small form, and the sites keep what they did not send."""
+    e = experiment(filters=[{"name": "clip", "norm": 1.0}, {"name": name}], median_bound=3.0)
+    sent: list[set[str]] = []
+
+    def noted(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        if message.metadata.message_type == "train":
+            sent.append(set(tensors_in(reply.content)))
+        return reply
+
+    simulated = run(e, tmp_path / "simulated").rounds
+    grid = FakeGrid(e.toml(), nodes(dict.fromkeys(range(4), noted)))
+    trained = train(e, tmp_path / "sites", grid)
+    for expected, actual in zip(simulated, trained, strict=True):
+        for key in expected.keys() - {"seconds"}:
+            assert actual[key] == expected[key], key
+    require_equal_weights(tmp_path / "simulated", tmp_path / "sites")
+    parts = {"int8": {"q", "a"}, "top_k": {"positions", "values"}}[name]
+    assert sent == [{"examples", *(f"upload/{part}" for part in parts)}] * 6
+
+
 def tampered(change: Any) -> Handler:
     """A site whose reply of round 2 is changed on its way."""
 
@@ -128,6 +151,35 @@ def test_an_invalid_reply_is_dropped_and_its_reason_is_recorded(
     assert read_records(tmp_path / "run" / "rounds.jsonl") == records
     weights, _ = read_tensors(tmp_path / "run" / "model.safetensors", "")
     assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def steps(factor: float) -> Any:
+    return lambda tensors: {**tensors, "upload/a": tensors["upload/a"] * factor}
+
+
+def same_position(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**tensors, "upload/positions": torch.zeros_like(tensors["upload/positions"])}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("int8", steps(1e6), "away from the received ones; by the"),
+        ("int8", steps(torch.nan), "upload/a is not finite"),
+        ("int8", lambda t: {**t, "upload/a": torch.full_like(t["upload/a"], 3e38)}, "weights are"),
+        ("int8", lambda t: {**t, "upload/q": t["upload/q"].float()}, "upload/q is torch.float32"),
+        ("top_k", same_position, "its positions do not increase from 0"),
+        ("top_k", lambda t: {**t, "upload/values": t["upload/values"] * 1e6}, "; by the"),
+    ],
+)
+def test_an_invalid_compressed_reply_is_dropped(
+    name: str, change: Any, reason: str, tmp_path: Path
+) -> None:
+    e = experiment(filters=[{"name": name}], rounds=2)
+    k, *others = sample_clients(e.federation, e.seed, 2)
+    records = train(e, tmp_path / "run", FakeGrid(e.toml(), nodes({k: tampered(change)})))
+    assert reason in records[1]["lost"][f"client-{k}"]
+    assert records[1]["clients"] == others
 
 
 def failing(message: Message, context: Context) -> Message:

@@ -129,9 +129,9 @@ def test_no_client_starts_too_far_ahead_of_the_replies_that_were_read() -> None:
 
 
 def test_large_replies_have_a_small_window() -> None:
-    small = ResultKind.of(Reply(Weights(W), torch.tensor(1)), (), workers=2)
+    small = ResultKind.of(Reply(Weights(W), torch.tensor(1)), (), W.layout, workers=2)
     layout = Layout(("w",), ((11_000_000,),))
     large = Weights(Vector(torch.zeros(11_000_000), layout))
     assert small.window > 50_000
-    assert ResultKind.of(Reply(large, torch.tensor(1)), (), workers=2).window == 4
-    assert ResultKind.of(Reply(large, torch.tensor(1)), (), workers=8).window == 16
+    assert ResultKind.of(Reply(large, torch.tensor(1)), (), W.layout, workers=2).window == 4
+    assert ResultKind.of(Reply(large, torch.tensor(1)), (), W.layout, workers=8).window == 16

@@ -43,6 +43,7 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
     variant: Literal["reference", "official"] = "reference"
 
     own_server_step = True  # −h/α
+    remembers_updates = True  # h is the mean of the clients' g
 
     @property
     def default_clip(self) -> float | None:

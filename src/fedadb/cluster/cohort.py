@@ -125,7 +125,7 @@ class RayCohort:
     def _prepare(self, sent: Any, round: Round) -> ResultKind:
         """Put what every actor needs into the object store."""
         reply, memory = self.learner.example_reply(sent, round), self.learner.first_memory(sent.w)
-        kind = ResultKind.of(reply, memory, self.workers)
+        kind = ResultKind.of(reply, memory, sent.w.layout, self.workers)
         # Actors map arrays from the store; tensors would be copied into each actor.
         data = convert_shards(self.shards, Tensor.numpy)
         self._arguments = (

@@ -115,6 +115,9 @@ class Algorithm(Generic[S, B, C, U]):
     # Whether `aggregate` needs single replies, and not only means or sums over them. Then it takes
     # no filter that replaces the replies by their robust mean.
     needs_single_replies: ClassVar[bool] = False
+    # Whether clients keep a sum of their updates that must agree with the server's. Then it takes
+    # no filter that compresses updates, because the server receives others than clients remember.
+    remembers_updates: ClassVar[bool] = False
 
     # Parts of an upload that differ more between honest clients than weights do, and the power of
     # a server's bound on each. math.inf: no bound; then `implied` states it, or `aggregate` copes
@@ -277,3 +280,9 @@ def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
             "`-> Weights`: sites must know the type of what they receive"
         )
     return kind
+
+
+def upload_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
+    """The type of the algorithm's upload, from the annotation of `upload`; None without one."""
+    hook = type(algorithm).upload
+    return Weights if hook is Algorithm.upload else get_type_hints(hook).get("return")

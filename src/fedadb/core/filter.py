@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedadb.core.algorithm import Round
+from fedadb.core.algorithm import Algorithm, Round, upload_kind
 from fedadb.core.errors import BadInput
 from fedadb.core.replies import MissingReply, Reply
-from fedadb.core.vector import Vector
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector, Weights
 
 
 class Filter:
@@ -81,22 +82,118 @@ class Filter:
         return state
 
 
+class Compressor(Filter):
+    """A filter that makes uploads smaller: a client sends its update in a form of fewer bytes.
+
+    `compress` takes the place of `outgoing`, and it is the last of the clients' ends. The server
+    counts the bytes of what it receives, and then restores the weights, before the server's ends.
+    Clients of the algorithm must upload their weights alone.
+
+    ```python
+    class Halves(NamedTuple):
+        update: torch.Tensor
+
+
+    @dataclass(frozen=True)
+    class Half(fedadb.Compressor):
+        def compress(self, w, u, memory, rng):
+            return Halves((w - u).flat.half()), memory
+
+        def restore(self, sent, u):
+            return u + fedadb.Vector(sent.update.float(), u.layout)
+    ```
+    """
+
+    def compress(self, w: Vector, u: Vector, memory: Any, rng: Stream) -> tuple[Any, Any]:
+        """What the client sends in place of its weights w, and what it keeps.
+
+        It sends a NamedTuple of Tensors, which have the same types and shapes for all weights of a
+        model; or Weights(w), if there is nothing to gain.
+        """
+        raise NotImplementedError
+
+    def restore(self, sent: Any, u: Vector) -> Vector:
+        """The weights that the server uses. Raises Fault if they cannot be restored."""
+        raise NotImplementedError
+
+
+def check_filters(filters: Sequence[Filter], algorithm: Algorithm[Any, Any, Any, Any]) -> None:
+    """Raise BadInput if a filter compresses what it cannot, or what another filter needs."""
+    compressor: Compressor | None = None
+    for one in filters:
+        name = type(one).__name__
+        if compressor is not None and isinstance(one, Compressor):
+            raise BadInput(
+                f"filter: {type(compressor).__name__} and {name} both compress uploads; keep one"
+            )
+        if compressor is not None and type(one).outgoing is not Filter.outgoing:
+            raise BadInput(
+                f"filter: {name} changes a client's update, so it must come before "
+                f"{type(compressor).__name__}, which compresses it"
+            )
+        if isinstance(one, Compressor):
+            compressor = one
+    if compressor is None:
+        return
+    name = type(compressor).__name__
+    if upload_kind(algorithm) not in (Weights, None):  # None: not known before the first upload
+        raise BadInput(
+            f"filter: {name} compresses weights, but clients of {algorithm.name} upload more than "
+            "weights; drop the filter"
+        )
+    if algorithm.remembers_updates:
+        raise BadInput(
+            f"filter: {name} changes the updates that the server receives, but clients of "
+            f"{algorithm.name} remember theirs unchanged; drop the filter"
+        )
+
+
 def send_through(
     filters: Sequence[Filter],
     reply: Reply[Any],
     memories: Sequence[Any],
     u: Vector,
     round: Round,
+    rng: Stream,
 ) -> tuple[Reply[Any], tuple[Any, ...]]:
-    """The reply that leaves the client, and what the client keeps for each filter."""
+    """The reply that leaves the client, and what the client keeps for each filter.
+
+    `rng` is the client's random stream of the round.
+    """
     kept = []
     for one, memory in zip(filters, memories, strict=True):
-        sent = one.outgoing(reply, memory, u, round)
-        if not (isinstance(sent, tuple) and len(sent) == 2 and isinstance(sent[0], Reply)):
-            raise BadInput(f"{type(one).__name__}.outgoing must return a reply and its memory")
-        reply, memory = sent
+        if isinstance(one, Compressor):
+            reply, memory = _compress(one, reply, memory, u, rng)
+        else:
+            sent = one.outgoing(reply, memory, u, round)
+            if not (isinstance(sent, tuple) and len(sent) == 2 and isinstance(sent[0], Reply)):
+                raise BadInput(f"{type(one).__name__}.outgoing must return a reply and its memory")
+            reply, memory = sent
         kept.append(memory)
     return reply, tuple(kept)
+
+
+def _compress(
+    compressor: Compressor, reply: Reply[Any], memory: Any, u: Vector, rng: Stream
+) -> tuple[Reply[Any], Any]:
+    name = type(compressor).__name__
+    if not isinstance(reply.upload, Weights):
+        raise BadInput(
+            f"filter: {name} compresses weights, but the upload is a {type(reply.upload).__name__}"
+        )
+    # A stream of its own: the client's batches do not depend on the filter.
+    sent = compressor.compress(reply.w, u, memory, rng.at("compress"))
+    if not (isinstance(sent, tuple) and len(sent) == 2 and hasattr(sent[0], "_fields")):
+        raise BadInput(f"{name}.compress must return a NamedTuple and its memory")
+    return reply._replace(upload=sent[0]), sent[1]
+
+
+def restore(filters: Sequence[Filter], reply: Reply[Any], u: Vector) -> Reply[Any]:
+    """The reply with weights in place of what a compressor made of them."""
+    for one in filters:
+        if isinstance(one, Compressor) and not isinstance(reply.upload, Weights):
+            return reply._replace(upload=Weights(one.restore(reply.upload, u)))
+    return reply
 
 
 def receive_through(

@@ -112,7 +112,15 @@ class SiteCohort:
         algorithm, rows = self.learner.algorithm, self.sites.rows[k]
         implied = algorithm.implied(self.learner.plan, rows)
         try:
-            return check_reply(tensors_in(reply), w, rows, example, algorithm.measures, implied)
+            return check_reply(
+                tensors_in(reply),
+                w,
+                rows,
+                example,
+                algorithm.measures,
+                implied,
+                self.learner.filters,
+            )
         except Fault as error:
             return MissingReply(shown(error))
         except Exception as error:  # whatever a site sends, it must not stop the others
@@ -180,7 +188,8 @@ class SiteCohort:
 
 
 def _is_vector(part: str, checked: CheckedReply) -> bool:
-    return isinstance(getattr(checked.reply.upload, part), Vector)
+    # "w" is one, also if the upload is compressed and has no such field
+    return part == "w" or isinstance(getattr(checked.reply.upload, part), Vector)
 
 
 def _length(part: str, norm: float) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedadb.core.errors import Fault
-from fedadb.core.filter import update_norm
+from fedadb.core.filter import Filter, restore, update_norm
 from fedadb.core.packing import kind_of, pack, unpack
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
@@ -29,7 +29,7 @@ IMPLIED_TOLERANCE = 1e-5  # relative: sites state numbers in float32
 class CheckedReply(NamedTuple):
     """A valid reply, and the norms of its parts."""
 
-    reply: Reply[Any]
+    reply: Reply[Any]  # as the site sent it; perhaps compressed
     norms: Mapping[str, float]  # of w_k − w, under the name "w", and of each other part
 
 
@@ -40,6 +40,7 @@ def check_reply(
     example: Reply[Any],
     measures: Collection[str] = (),
     implied: Mapping[str, float] = MappingProxyType({}),
+    filters: Sequence[Filter] = (),
 ) -> CheckedReply:
     """The reply in the tensors, or a Fault that says what is wrong with it.
 
@@ -50,6 +51,7 @@ def check_reply(
         example: A reply with the types and shapes of a valid one.
         measures: The measurements that the algorithm declares; others are ignored.
         implied: The numbers of an upload that follow from the number of rows.
+        filters: Those through which the site sent it.
     """
     expected = pack(example)
     for name, tensor in tensors.items():  # types first: nothing is computed with wrong ones
@@ -68,12 +70,16 @@ def check_reply(
     reply: Reply[Any] = unpack(kind_of(example), on_device, w.layout)
     if int(reply.examples) != rows:
         raise Fault(f"it claims {int(reply.examples)} rows, but has {rows}")
+    upload = restore(filters, reply, w).upload
+    if upload is not reply.upload and not upload.w.flat.isfinite().all():
+        raise Fault("its weights are not finite")
     for name, number in implied.items():
-        stated = float(getattr(reply.upload, name))
+        stated = float(getattr(upload, name))
         if not math.isclose(stated, number, rel_tol=IMPLIED_TOLERANCE):
             raise Fault(f"its {name} is {stated:.6g}, but {rows} rows give {number:.6g}")
-    others = {name: part for name, part in reply.upload._asdict().items() if name != "w"}
-    norms = {"w": update_norm(reply, w)} | {name: norm(part) for name, part in others.items()}
+    others = {name: part for name, part in upload._asdict().items() if name != "w"}
+    length = update_norm(reply._replace(upload=upload), w)
+    norms = {"w": length} | {name: norm(part) for name, part in others.items()}
     measured = {
         name: value if abs(float(value)) <= MAX_MEASUREMENT else torch.tensor(math.nan)
         for name, value in sorted(reply.measured.items())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Diverged, Fault
-from fedadb.core.filter import receive_through
+from fedadb.core.filter import Filter, receive_through, restore
 from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
@@ -118,7 +118,7 @@ def federate(
             chosen = choose(t)
             answers = cohort(sent, chosen, round)
             arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes, answers.needed)
-            noted = arrivals.note(answers)
+            noted = arrivals.note(answers, learner.filters, sent.w)
             filtered = receive_through(learner.filters, noted, states, sent.w, round)
             usable = arrivals.select(filtered)
             proposal = algorithm.aggregate(s, Replies(usable, answers.rows), round)
@@ -159,14 +159,20 @@ class _Arrivals:
     used: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
 
-    def note(self, answers: Iterable[Reply[Any] | MissingReply]) -> Iterator[Any]:
-        """The answers as they arrive; a note is taken of each reply."""
+    def note(
+        self,
+        answers: Iterable[Reply[Any] | MissingReply],
+        filters: Sequence[Filter],
+        u: Vector,
+    ) -> Iterator[Any]:
+        """The answers as they arrive, but not compressed; a note is taken of each reply."""
         for k, answer in zip(self.clients, answers, strict=True):
             if isinstance(answer, Reply):
+                received, answer = size(answer), restore(filters, answer, u)
                 self._require_same_shapes(k, answer)
                 measured = {name: float(value) for name, value in answer.measured.items()}
                 self.notes[k] = ReplyNote(
-                    size(answer), int(answer.examples), measured, self.inspect(answer)
+                    received, int(answer.examples), measured, self.inspect(answer)
                 )
             yield answer
 

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 from fedadb.core.algorithm import Algorithm, B, C, Context, Round, S
 from fedadb.core.data import Examples, LocalPlan, Shard
 from fedadb.core.errors import BadInput
-from fedadb.core.filter import Filter, send_through
+from fedadb.core.filter import Filter, check_filters, send_through
 from fedadb.core.model import Model
 from fedadb.core.replies import Reply, U
 from fedadb.core.stream import Stream
@@ -48,6 +48,7 @@ class Training(Generic[B, C]):
     batches: Iterator[Any]
     batch: Any  # the next one; None at the end
     measured: Mapping[str, Tensor]
+    rng: Stream
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Learner(Generic[S, B, C, U]):
 
     def __post_init__(self) -> None:
         self.algorithm.check_plan(self.plan)
+        check_filters(self.filters, self.algorithm)
 
     def train(
         self, data: Shard, sent: B, memory: ClientMemory[C, Any] | None, round: Round, rng: Stream
@@ -104,7 +106,7 @@ class Learner(Generic[S, B, C, U]):
         with torch.no_grad():
             measured = self.algorithm.measure(self.f, first, ctx)
         states = [self.plan.optimizer.start(part) for part in _parts(w, sent.w)]
-        return Training(data, ctx, memory.filters, w, states, batches, first, measured)
+        return Training(data, ctx, memory.filters, w, states, batches, first, measured, rng)
 
     def step(self, training: Training[B, C], g: Vector) -> None:
         """One step of the local optimiser along the gradient g, which it may modify.
@@ -132,6 +134,7 @@ class Learner(Generic[S, B, C, U]):
             training.filter_memories,
             ctx.sent.w,
             ctx.round,
+            training.rng,
         )
         return reply, ClientMemory(kept, filters)
 
@@ -157,7 +160,7 @@ class Learner(Generic[S, B, C, U]):
         ctx = self._context(data, sent, memory, round)
         upload = self._upload(self.algorithm.start(ctx), data, ctx)
         reply = Reply(upload, torch.tensor(len(data)))
-        return send_through(self.filters, reply, memory.filters, sent.w, round)[0]
+        return send_through(self.filters, reply, memory.filters, sent.w, round, Stream(0))[0]
 
     def _upload(self, w: Vector, data: Shard, ctx: Context[B, C]) -> U:
         upload = self.algorithm.upload(self.f, w, data, ctx)

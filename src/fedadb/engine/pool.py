@@ -126,7 +126,7 @@ class Pool:
         if self._kind is None:
             reply = self.learner.example_reply(sent, round)
             memory = self.learner.first_memory(sent.w)
-            self._kind = ResultKind.of(reply, memory, self.workers)
+            self._kind = ResultKind.of(reply, memory, sent.w.layout, self.workers)
             self._memory_bytes = bytes_needed(pack(memory))
             self._result_bytes = bytes_needed(pack_result(reply, memory)) + MEASUREMENT_BYTES
         if bytes_needed(packed) > self._broadcast.size:

@@ -80,10 +80,10 @@ class ResultKind(NamedTuple):
     window: int
 
     @staticmethod
-    def of(reply: Reply[Any], memory: Any, workers: int) -> "ResultKind":
-        """The kind of results like these examples, with so many workers."""
+    def of(reply: Reply[Any], memory: Any, layout: Layout, workers: int) -> "ResultKind":
+        """The kind of results like these examples, whose Vectors have that layout."""
         window = max(2 * workers, WAITING_BYTES // size(reply))
-        return ResultKind(kind_of(reply), kind_of(memory), reply.w.layout, window)
+        return ResultKind(kind_of(reply), kind_of(memory), layout, window)
 
 
 def train_on_workers(

@@ -12,7 +12,7 @@ from fedadb.algorithms.fedopt import FedOpt
 from fedadb.core.algorithm import Algorithm
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
-from fedadb.core.filter import Filter
+from fedadb.core.filter import Filter, check_filters
 from fedadb.core.optimizers import OPTIMIZERS
 from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
@@ -125,6 +125,7 @@ class Experiment(Settings):
                     f"filter: {type(one).__name__} replaces the replies by one result, but {name} "
                     "needs single replies"
                 )
+        check_filters(self.filter, self.algorithm)
         return self
 
     @staticmethod
