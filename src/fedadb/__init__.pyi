@@ -84,8 +84,14 @@ from fedadb.experiment.search import tune as tune
 from fedadb.experiment.settings import Engine as Engine
 from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
+from fedadb.filters.centred_clip import CentredClip as CentredClip
 from fedadb.filters.clip import Clip as Clip
+from fedadb.filters.geometric_median import GeometricMedian as GeometricMedian
+from fedadb.filters.median import Median as Median
+from fedadb.filters.multi_krum import MultiKrum as MultiKrum
+from fedadb.filters.nnm import NNM as NNM
 from fedadb.filters.norm_bound import NormBound as NormBound
+from fedadb.filters.trimmed_mean import TrimmedMean as TrimmedMean
 from fedadb.models.cnn import CNN as CNN
 from fedadb.models.inception import Inception as Inception
 from fedadb.models.lenet import LeNet as LeNet

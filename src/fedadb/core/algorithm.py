@@ -277,3 +277,14 @@ def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
             "`-> Weights`: sites must know the type of what they receive"
         )
     return kind
+
+
+def upload_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
+    """The type of the algorithm's upload, from the annotation of `upload`; None: it has none."""
+    hook = type(algorithm).upload
+    if hook is Algorithm.upload:
+        return Weights
+    try:
+        return get_type_hints(hook).get("return")
+    except NameError:  # the user's own annotations may name what only a type checker imports
+        return None

@@ -59,6 +59,7 @@ def site_backend(
             f"validation = {experiment.validation:g}: sites train on all of their rows; leave it "
             "out, or let the sites test with deployment.evaluate = 'sites'"
         )
+    experiment.require_enough_replies()
     spec, test = federation_data(experiment, progress)
     f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)

@@ -45,6 +45,7 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
+    experiment.require_enough_replies()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
     f = build_model(experiment, data.spec, progress)
