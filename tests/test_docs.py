@@ -21,6 +21,7 @@ import fedadb
 from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
 from fedadb.algorithms.fedopt import METHODS
 from fedadb.analysis import ANALYSES
+from fedadb.attacks import ATTACKS
 from fedadb.cli import app
 from fedadb.cli.reproduce import STUDIES
 from fedadb.core.optimizers import OPTIMIZERS
@@ -32,6 +33,7 @@ from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
 from fedadb.exports import FEDOPT, PAPER, algorithm_names
+from fedadb.filters import FILTERS
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -156,7 +158,9 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert done.stdout.split()[1:] == ["False"], done.stderr
 
 
-@pytest.mark.parametrize("registry", [ALGORITHMS, MODELS, PARTITIONS], ids=lambda r: next(iter(r)))
+@pytest.mark.parametrize(
+    "registry", [ALGORITHMS, ATTACKS, FILTERS, MODELS, PARTITIONS], ids=lambda r: next(iter(r))
+)
 def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None:
     for cls in registry.values():
         assert getattr(fedadb, cls.__name__) is cls
@@ -246,7 +250,7 @@ def default_settings() -> dict[str, Any]:
 
 def test_the_quick_start_lists_every_setting_and_no_other() -> None:
     documented = table("quickstart.md", "key")
-    assert documented.keys() == default_settings().keys() | {"federation.scenario"}
+    assert documented.keys() == default_settings().keys() | {"federation.scenario", "attack"}
 
 
 def test_the_quick_start_states_the_defaults() -> None:

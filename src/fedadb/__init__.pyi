@@ -25,9 +25,16 @@ from fedadb.algorithms.fedsol import FedSOL as FedSOL
 from fedadb.algorithms.fedvls import FedVLS as FedVLS
 from fedadb.algorithms.moon import MOON as MOON
 from fedadb.algorithms.scaffold import SCAFFOLD as SCAFFOLD
+from fedadb.attacks.alie import ALIE as ALIE
+from fedadb.attacks.gaussian import Gaussian as Gaussian
+from fedadb.attacks.ipm import IPM as IPM
+from fedadb.attacks.label_flip import LabelFlip as LabelFlip
+from fedadb.attacks.scaled import Scaled as Scaled
+from fedadb.attacks.sign_flip import SignFlip as SignFlip
 from fedadb.core.algorithm import Algorithm as Algorithm
 from fedadb.core.algorithm import Context as Context
 from fedadb.core.algorithm import Round as Round
+from fedadb.core.attack import Attack as Attack
 from fedadb.core.data import Batch as Batch
 from fedadb.core.data import Examples as Examples
 from fedadb.core.data import LocalPlan as LocalPlan

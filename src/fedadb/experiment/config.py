@@ -9,7 +9,9 @@ from pydantic import BeforeValidator, ValidationError, field_validator, model_va
 
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedopt import FedOpt
+from fedadb.attacks import ATTACKS
 from fedadb.core.algorithm import Algorithm, upload_kind
+from fedadb.core.attack import Attack, require_known_attackers
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.core.filter import Filter
@@ -63,6 +65,8 @@ class Experiment(Settings):
     algorithm: Annotated[Algorithm[Any, Any, Any, Any], BeforeValidator(to_algorithm)] = FedADB()
     # what happens to replies between clients and server, in this order
     filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
+    # what some clients of a simulation do instead of training; None: all are honest
+    attack: Annotated[Attack | None, BeforeValidator(lambda given: _attack(given))] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -124,6 +128,8 @@ class Experiment(Settings):
             raise BadInput(
                 f"server.optimizer: {name} has a server step of its own, so it takes none{instead}"
             )
+        if self.attack is not None:
+            require_known_attackers(self.attack, self.federation.clients)
         for one in self.filter:
             if one.replaces_replies and self.algorithm.needs_single_replies:
                 raise BadInput(
@@ -164,6 +170,8 @@ class Experiment(Settings):
         local["schedule"] = validation.to_named_table(SCHEDULES, self.local.schedule)
         server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
+        # A key that all runs have would change the names of runs that have no attack.
+        attack = {"attack": validation.to_named_table(ATTACKS, self.attack)} if self.attack else {}
         return {
             "dataset": str(self.dataset),
             "rounds": self.rounds,
@@ -181,6 +189,7 @@ class Experiment(Settings):
             "filter": [_filter_table(one) for one in self.filter],
             "engine": validation.to_table(self.engine),
             "deployment": validation.to_table(self.deployment),
+            **attack,
         }
 
     def toml(self) -> str:
@@ -192,6 +201,13 @@ def _filters(given: Any) -> tuple[Filter, ...]:
     if not isinstance(given, (list, tuple)):
         raise BadInput(f"filter = {given!r}: must be a list of tables, such as [[filter]]")
     return tuple(validation.to_named(FILTERS, one, f"filter.{i}") for i, one in enumerate(given))
+
+
+def _attack(given: Any) -> Attack | None:
+    attack = validation.to_named_or_none(ATTACKS, given, "attack")
+    if attack is not None and not isinstance(attack, Attack):
+        raise BadInput(f"attack = {attack!r}: must be derived from fedadb.Attack")
+    return attack
 
 
 def _filter_table(one: Filter) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def own_parts_of(experiment: Experiment) -> dict[str, Any]:
         table["server"]["optimizer"]["name"]: experiment.server.optimizer,
         **{one["name"]: made for one, made in zip(table["filter"], experiment.filter, strict=True)},
     }
+    if experiment.attack is not None:
+        parts[table["attack"]["name"]] = experiment.attack
     return {name: part for name, part in parts.items() if ":" in name}
 
 
