@@ -335,6 +335,23 @@ def test_the_docs_list_every_partition_with_its_defaults() -> None:
             assert validation.to_named_table(PARTITIONS, made) == given
 
 
+def test_the_page_about_robustness_lists_every_attack_and_rule_with_its_settings() -> None:
+    attacks, rules = table("robustness.md", "attack"), table("robustness.md", "filter")
+    assert attacks.keys() == ATTACKS.keys()
+    clip = {"clip` with `norm", "clip` with `quantile"}
+    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound"}) | clip
+    shared = {"f", "weights", "clients"}  # these are described below the tables
+    for cells, cls in [
+        *((attacks[name][1], cls) for name, cls in ATTACKS.items()),
+        *((rules[name][1], cls) for name, cls in FILTERS.items() if name in rules),
+    ]:
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            assert f"`{field.name}" in cells or field.name == "clients", (cls, field.name)
+            if field.name not in shared:
+                stated = dict(re.findall(r"`(\w+) = ([^`]+)`", cells))
+                assert tomllib.loads(f"x = {stated[field.name]}")["x"] == field.default
+
+
 def test_every_analysis_has_a_page() -> None:
     assert {page.stem for page in (DOCS / "analyses").glob("*.md")} == set(ANALYSES)
 

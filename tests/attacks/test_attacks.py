@@ -156,7 +156,7 @@ def test_a_little_is_enough_to_win_krum() -> None:
 
 def test_label_flip() -> None:
     examples = Examples(torch.randn(6, 2), torch.tensor([0, 1, 2, 3, 0, 1]))
-    shards = [Shard(examples, rows, 4, AsIs()) for rows in torch.arange(6).split(2)]
+    shards = [Shard(examples, rows, 4, AsIs()) for rows in torch.split(torch.arange(6), 2)]
     flipped, same = LabelFlip(clients=2).poison([shards[0], shards[2]])
     assert flipped.labels.tolist() == [3, 2]
     assert flipped.counts.tolist() == [0, 0, 1, 1]

@@ -31,7 +31,7 @@ class ALIE(Attack):
     acts_together = True
 
     def common_update(self, honest: Moments, attackers: int) -> Tensor:
-        z = hidden_z(honest.count, attackers) if self.z == "auto" else self.z
+        z = hidden_z(honest.clients, attackers) if self.z == "auto" else self.z
         return honest.mean - z * honest.sd
 
 

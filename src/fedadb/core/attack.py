@@ -16,9 +16,9 @@ from fedadb.core.vector import Vector
 class Moments(NamedTuple):
     """The updates of a round's honest clients: how many, their mean and standard deviation."""
 
-    count: int
+    clients: int
     mean: Tensor
-    sd: Tensor  # of each coordinate, with count − 1 as denominator; 0 of one update
+    sd: Tensor  # of each coordinate, with clients − 1 as denominator; 0 of one update
 
 
 class Attack:

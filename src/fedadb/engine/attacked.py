@@ -64,8 +64,9 @@ class Attacked:
             return
         forged = self.attack.common_update(moments(honest, u), attackers)
         for k, answer in zip(clients, known, strict=True):
-            attacks = k in self.attackers and isinstance(answer, Reply)
-            yield _with_update(answer, u, forged) if attacks else answer
+            if k in self.attackers and isinstance(answer, Reply):
+                answer = _with_update(answer, u, forged)
+            yield answer
 
 
 def _with_update(reply: Reply[Any], u: Vector, update: Tensor) -> Reply[Any]:

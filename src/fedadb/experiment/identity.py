@@ -50,7 +50,7 @@ def own_code(experiment: Experiment) -> dict[str, str]:
 def own_parts_of(experiment: Experiment) -> dict[str, Any]:
     """The parts that are the user's own code, by their `module:Name`."""
     table = experiment.table()
-    parts = {
+    parts: dict[str, Any] = {
         table["model"]["name"]: experiment.model,
         table["algorithm"]["name"]: experiment.algorithm,
         table["federation"]["partition"]["name"]: experiment.federation.partition,

@@ -57,7 +57,7 @@ class CentredClip(Filter):
             yield from gathered.answers
             return state
         tau = None if self.tau == "auto" else self.tau
-        weights, before = gathered.weights(self.weights), list(state.v.split(PIECE))
+        weights, before = gathered.weights(self.weights), list(torch.split(state.v, PIECE))
         v = robust.centred_clip(gathered, before, tau, weights, self.steps)
         yield from gathered.with_update(v)
         return Centre(torch.cat(v))

@@ -25,7 +25,8 @@ class Gathered:
         self.u = u
         self.answers = [_finite_or_missing(answer) for answer in replies]
         self.replies = [answer for answer in self.answers if isinstance(answer, Reply)]
-        self.not_finite = self.answers.count(NOT_FINITE)
+        missing = [answer for answer in self.answers if isinstance(answer, MissingReply)]
+        self.not_finite = missing.count(NOT_FINITE)  # also those that an earlier filter dropped
 
     def __iter__(self) -> Iterator[Tensor]:
         flat = [reply.w.flat for reply in self.replies]
