@@ -16,6 +16,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.filter import NOT_FINITE, Filter, receive_through
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Layout, Vector, Weights
+from fedadb.deploy.agreement import shared_experiment
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run, start_run
@@ -447,3 +448,11 @@ def test_a_run_that_clips_keeps_its_name() -> None:
     """`clip` had no `quantile` before, and a name is made of all settings."""
     e = Experiment(**settings(filter=[{"name": "clip", "norm": 1.0}]))
     assert run_name(e) == "digits-fedavg-seed0-c4ed233a"
+
+
+def test_a_site_does_not_know_how_many_replies_a_round_has() -> None:
+    """It reads the shared settings alone, whose default federation is smaller."""
+    many = {"clients": 9, "participation": 1.0}
+    shared = shared_experiment(Experiment(**settings(filter=[MultiKrum(f=3)], federation=many)))
+    assert shared.filter == (MultiKrum(f=3),)
+    assert shared.federation.sampled < MultiKrum(f=3).replies_needed
