@@ -21,6 +21,7 @@ import fedadb
 from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
 from fedadb.algorithms.fedopt import METHODS
 from fedadb.analysis import ANALYSES
+from fedadb.attacks import ATTACKS
 from fedadb.cli import app
 from fedadb.cli.reproduce import STUDIES
 from fedadb.core.optimizers import OPTIMIZERS
@@ -32,6 +33,7 @@ from fedadb.experiment import config, validation
 from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
 from fedadb.exports import FEDOPT, PAPER, algorithm_names
+from fedadb.filters import FILTERS
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
@@ -156,7 +158,9 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert done.stdout.split()[1:] == ["False"], done.stderr
 
 
-@pytest.mark.parametrize("registry", [ALGORITHMS, MODELS, PARTITIONS], ids=lambda r: next(iter(r)))
+@pytest.mark.parametrize(
+    "registry", [ALGORITHMS, ATTACKS, FILTERS, MODELS, PARTITIONS], ids=lambda r: next(iter(r))
+)
 def test_everything_in_a_registry_is_exported(registry: dict[str, type]) -> None:
     for cls in registry.values():
         assert getattr(fedadb, cls.__name__) is cls
@@ -246,7 +250,7 @@ def default_settings() -> dict[str, Any]:
 
 def test_the_quick_start_lists_every_setting_and_no_other() -> None:
     documented = table("quickstart.md", "key")
-    assert documented.keys() == default_settings().keys() | {"federation.scenario"}
+    assert documented.keys() == default_settings().keys() | {"federation.scenario", "attack"}
 
 
 def test_the_quick_start_states_the_defaults() -> None:
@@ -329,6 +333,23 @@ def test_the_docs_list_every_partition_with_its_defaults() -> None:
         if given["name"] != "file":
             assert made == PARTITIONS[given["name"]]()
             assert validation.to_named_table(PARTITIONS, made) == given
+
+
+def test_the_page_about_robustness_lists_every_attack_and_rule_with_its_settings() -> None:
+    attacks, rules = table("robustness.md", "attack"), table("robustness.md", "filter")
+    assert attacks.keys() == ATTACKS.keys()
+    clip = {"clip` with `norm", "clip` with `quantile"}
+    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound"}) | clip
+    shared = {"f", "weights", "clients"}  # these are described below the tables
+    for cells, cls in [
+        *((attacks[name][1], cls) for name, cls in ATTACKS.items()),
+        *((rules[name][1], cls) for name, cls in FILTERS.items() if name in rules),
+    ]:
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            assert f"`{field.name}" in cells or field.name == "clients", (cls, field.name)
+            if field.name not in shared:
+                stated = dict(re.findall(r"`(\w+) = ([^`]+)`", cells))
+                assert tomllib.loads(f"x = {stated[field.name]}")["x"] == field.default
 
 
 def test_every_analysis_has_a_page() -> None:

@@ -16,7 +16,7 @@ from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.named_algorithms import algorithm_table
-from fedadb.experiment.presets import PRESETS
+from fedadb.experiment.presets import RATES
 from fedadb.roles import Searched, searched_fields
 
 METHODS: Mapping[str, type[Any]] = {**ALGORITHMS, **SERVER_METHODS}
@@ -53,8 +53,7 @@ def test_both_ends_of_a_range_are_accepted(name: str, field: str, searched: Sear
 
 def test_the_learning_rate_is_searched_around_the_defaults() -> None:
     (searched,) = searched_fields(LocalPlan).values()
-    plans = [preset.get("local", {}) for preset in PRESETS.values()]
-    rates = [plan["lr"] for plan in plans if "lr" in plan]
+    rates = [rate for methods in RATES.values() for rate in methods.values()]
     assert rates
     for lr in (searched.low, LocalPlan().lr, *rates, searched.high):
         assert searched.low <= lr <= searched.high

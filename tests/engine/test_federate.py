@@ -11,10 +11,10 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.core.model import Model
 from fedadb.core.schedules import Exponential
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector, Weights
+from fedadb.core.vector import Vector, Weights, is_finite
 from fedadb.engine.cohorts import OneByOne
 from fedadb.engine.evaluate import evaluate
-from fedadb.engine.federate import Snapshot, federate, is_finite
+from fedadb.engine.federate import Snapshot, federate
 from fedadb.engine.local import Learner
 from tests.conftest import toy_model, toy_shard
 

@@ -304,7 +304,7 @@ def test_filters_work_in_a_stacked_cohort() -> None:
 
 
 @dataclass(frozen=True)
-class Median(Filter):
+class Replaces(Filter):
     replaces_replies = True
 
 
@@ -312,17 +312,25 @@ class Median(Filter):
     ("given", "sentence"),
     [
         ({"filter": [{"name": "clipp", "norm": 1.0}]}, r"filter.0 = 'clipp': is not known; did"),
-        ({"filter": [{"name": "clip"}]}, r"filter.0.norm is missing"),
+        ({"filter": [{"name": "clip"}]}, r"filter.0.norm is missing; give norm, or quantile"),
         ({"filter": [{"name": "clip", "norm": 0.0}]}, r"filter.0.norm = 0.0: must be greater"),
         ({"filter": "clip"}, "filter = 'clip': must be a list of tables"),
         ({"filter": {"name": "clip", "norm": 1.0}}, "must be a list of tables"),
         (
-            {"filter": [Median()], "algorithm": "fedexp"},
-            "replaces the replies by one result, but FedExP",
+            {"filter": [Replaces()], "algorithm": "fedexp"},
+            "replaces replies by a result of several, but FedExP",
         ),
         (
-            {"filter": [Median()], "algorithm": "fednova"},
-            "replaces the replies by one result, but FedNova",
+            {"filter": [Replaces()], "algorithm": "scaffold"},
+            "replaces the weights of replies, but clients of SCAFFOLD also send c; choose",
+        ),
+        (
+            {"filter": [{"name": "clip", "norm": 1.0, "quantile": 0.5}]},
+            "filter.0.quantile = 0.5: norm is given too; give one",
+        ),
+        (
+            {"filter": [Replaces()], "algorithm": "fednova"},
+            "replaces replies by a result of several, but FedNova",
         ),
         ({"deployment": {"norm_bound": 5.0}}, "deployment.norm_bound is now a filter.* norm = 5"),
         (

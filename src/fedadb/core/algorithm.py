@@ -283,6 +283,11 @@ def broadcast_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
 
 
 def upload_kind(algorithm: Algorithm[Any, Any, Any, Any]) -> Any:
-    """The type of the algorithm's upload, from the annotation of `upload`; None without one."""
+    """The type of the algorithm's upload, from the annotation of `upload`; None: it has none."""
     hook = type(algorithm).upload
-    return Weights if hook is Algorithm.upload else get_type_hints(hook).get("return")
+    if hook is Algorithm.upload:
+        return Weights
+    try:
+        return get_type_hints(hook).get("return")
+    except NameError:  # the user's own annotations may name what only a type checker imports
+        return None

@@ -11,6 +11,9 @@ from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 
+# the reason why a filter drops a reply that is not finite
+NOT_FINITE = MissingReply("its weights are not finite")
+
 
 class Filter:
     """A frozen dataclass whose fields are the settings; it overrides one end, or both.
@@ -45,8 +48,13 @@ class Filter:
     ```
     """
 
-    # Whether the server's end replaces all replies by one result, such as their median.
+    # Whether the server's end replaces replies by a result of several, such as their median.
     replaces_replies: ClassVar[bool] = False
+
+    @property
+    def replies_needed(self) -> int:
+        """The replies that a round must have, or the filter cannot do what it promises."""
+        return 1
 
     # client
 

@@ -176,6 +176,17 @@ def clip(v: Vector, longest: float) -> Vector:
     return v * (longest / (v.norm() + 1e-6)).clamp(max=1)
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite, found without a mask as large as the tensor.
+
+    Such masks, one per reply, fragment the heap.
+    """
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = torch.aminmax(tensor)  # nan if one of the numbers is
+    return math.isfinite(low) and math.isfinite(high)
+
+
 def stacking() -> bool:
     """Whether this code runs inside `torch.vmap`."""
     return torch._C._functorch.maybe_current_level() is not None

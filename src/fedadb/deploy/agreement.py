@@ -41,11 +41,20 @@ def shared_settings(e: Experiment) -> dict[str, Any]:
 
 def shared_experiment(e: Experiment) -> Experiment:
     """The experiment with its shared settings; all others have their defaults."""
+    require_no_attack(e)
     table: dict[str, Any] = {}
     for key, value in flatten(e.table()).items():
         if role(key).shared and not key.startswith("filter"):
             table = merge(table, nested(key, value))
     return Experiment.read({**table, "filter": e.table()["filter"]})
+
+
+def require_no_attack(e: Experiment) -> None:
+    """Raise BadInput if the experiment has an attack: the sites are real."""
+    if e.attack is not None:
+        raise BadInput(
+            "attack: attacks are for simulations, and these sites are real; leave it out"
+        )
 
 
 def require_same_settings(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:

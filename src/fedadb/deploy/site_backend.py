@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
-from fedadb.deploy.agreement import federation_data
+from fedadb.deploy.agreement import federation_data, require_no_attack
 from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.evaluation import SiteEvaluator
 from fedadb.deploy.participants import Participants
@@ -59,6 +59,8 @@ def site_backend(
             f"validation = {experiment.validation:g}: sites train on all of their rows; leave it "
             "out, or let the sites test with deployment.evaluate = 'sites'"
         )
+    require_no_attack(experiment)
+    experiment.require_enough_replies()
     spec, test = federation_data(experiment, progress)
     f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)

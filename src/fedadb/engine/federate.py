@@ -4,15 +4,11 @@ Evaluating, recording and saving are up to the caller.
 """
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple
-
-import torch
-from torch import Tensor
 
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Diverged, Fault
@@ -21,7 +17,7 @@ from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Vector, Weights
+from fedadb.core.vector import Vector, Weights, is_finite
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.local import Learner
 from fedadb.engine.process import one_thread
@@ -219,14 +215,3 @@ def _require_finite(tree: Any, otherwise: str) -> None:
                 f"{otherwise}: its {what} are no longer finite; a lower local.lr or milder "
                 "settings of the algorithm may help"
             )
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite, found without a mask as large as the tensor.
-
-    Such masks, one per reply, fragment the heap.
-    """
-    if not tensor.numel() or not tensor.is_floating_point():
-        return True
-    low, high = torch.aminmax(tensor)  # nan if one of the numbers is
-    return math.isfinite(low) and math.isfinite(high)

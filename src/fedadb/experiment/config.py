@@ -9,13 +9,16 @@ from pydantic import BeforeValidator, ValidationError, field_validator, model_va
 
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedopt import FedOpt
-from fedadb.core.algorithm import Algorithm
+from fedadb.attacks import ATTACKS
+from fedadb.core.algorithm import Algorithm, upload_kind
+from fedadb.core.attack import Attack, require_known_attackers
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
-from fedadb.core.filter import Filter, check_filters
+from fedadb.core.filter import Compressor, Filter, check_filters
 from fedadb.core.optimizers import OPTIMIZERS
 from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from fedadb.core.vector import Weights
 from fedadb.datasets import DATASETS, OWN
 from fedadb.datasets.tensors import KINDS, Data
 from fedadb.experiment import validation
@@ -50,6 +53,10 @@ class Experiment(Settings):
                 super().__init__(**given)
             except ValidationError as error:
                 raise BadInput(validation.explain(error, "", Experiment)) from error
+            if (
+                "federation" in given
+            ):  # a site of a real federation does not know how many there are
+                self.require_enough_replies()
 
     # Python takes data in memory as well.
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
@@ -58,6 +65,8 @@ class Experiment(Settings):
     algorithm: Annotated[Algorithm[Any, Any, Any, Any], BeforeValidator(to_algorithm)] = FedADB()
     # what happens to replies between clients and server, in this order
     filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
+    # what some clients of a simulation do instead of training; None: all are honest
+    attack: Annotated[Attack | None, BeforeValidator(lambda given: _attack(given))] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -119,14 +128,40 @@ class Experiment(Settings):
             raise BadInput(
                 f"server.optimizer: {name} has a server step of its own, so it takes none{instead}"
             )
+        if self.attack is not None:
+            require_known_attackers(self.attack, self.federation.clients)
+            for one in self.filter:
+                if isinstance(one, Compressor):
+                    raise BadInput(
+                        f"attack: attackers replace whole weights, but {type(one).__name__} "
+                        "compresses what clients send; drop one of the two"
+                    )
         for one in self.filter:
             if one.replaces_replies and self.algorithm.needs_single_replies:
                 raise BadInput(
-                    f"filter: {type(one).__name__} replaces the replies by one result, but {name} "
-                    "needs single replies"
+                    f"filter: {type(one).__name__} replaces replies by a result of several, but "
+                    f"{name} needs single replies"
+                )
+            kind = upload_kind(self.algorithm)
+            if one.replaces_replies and kind is not None and kind is not Weights:
+                others = [part for part in getattr(kind, "_fields", ()) if part != "w"]
+                raise BadInput(
+                    f"filter: {type(one).__name__} replaces the weights of replies, but clients of "
+                    f"{name} also send {', '.join(others)}; choose a method that sends weights only"
                 )
         check_filters(self.filter, self.algorithm)
         return self
+
+    def require_enough_replies(self) -> None:
+        """Raise BadInput if a round has too few clients for a filter."""
+        m = self.federation.sampled
+        for one in self.filter:
+            if m < one.replies_needed:
+                raise BadInput(
+                    f"filter: {one} needs at least {one.replies_needed} replies per round, but a "
+                    f"round has {m} of the {self.federation.clients} clients; change "
+                    "federation.participation, or the settings of the filter"
+                )
 
     @staticmethod
     def read(given: dict[str, Any]) -> "Experiment":
@@ -142,6 +177,8 @@ class Experiment(Settings):
         local["schedule"] = validation.to_named_table(SCHEDULES, self.local.schedule)
         server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
+        # A key that all runs have would change the names of runs that have no attack.
+        attack = {"attack": validation.to_named_table(ATTACKS, self.attack)} if self.attack else {}
         return {
             "dataset": str(self.dataset),
             "rounds": self.rounds,
@@ -156,9 +193,10 @@ class Experiment(Settings):
             "local": local,
             "server": server,
             "algorithm": algorithm_table(self.algorithm),
-            "filter": [validation.to_named_table(FILTERS, one) for one in self.filter],
+            "filter": [_filter_table(one) for one in self.filter],
             "engine": validation.to_table(self.engine),
             "deployment": validation.to_table(self.deployment),
+            **attack,
         }
 
     def toml(self) -> str:
@@ -170,6 +208,23 @@ def _filters(given: Any) -> tuple[Filter, ...]:
     if not isinstance(given, (list, tuple)):
         raise BadInput(f"filter = {given!r}: must be a list of tables, such as [[filter]]")
     return tuple(validation.to_named(FILTERS, one, f"filter.{i}") for i, one in enumerate(given))
+
+
+def _attack(given: Any) -> Attack | None:
+    attack = validation.to_named_or_none(ATTACKS, given, "attack")
+    if attack is not None and not isinstance(attack, Attack):
+        raise BadInput(f"attack = {attack!r}: must be derived from fedadb.Attack")
+    return attack
+
+
+def _filter_table(one: Filter) -> dict[str, Any]:
+    """Of our own filters, a setting without a value is left out.
+
+    `clip` had no `quantile` at first, and its runs keep their names.
+    """
+    table = validation.to_named_table(FILTERS, one)
+    ours = type(one) in FILTERS.values()
+    return {key: v for key, v in table.items() if v != "none"} if ours else table
 
 
 def _local_plan(given: Any) -> LocalPlan:

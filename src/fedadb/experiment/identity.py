@@ -50,7 +50,7 @@ def own_code(experiment: Experiment) -> dict[str, str]:
 def own_parts_of(experiment: Experiment) -> dict[str, Any]:
     """The parts that are the user's own code, by their `module:Name`."""
     table = experiment.table()
-    parts = {
+    parts: dict[str, Any] = {
         table["model"]["name"]: experiment.model,
         table["algorithm"]["name"]: experiment.algorithm,
         table["federation"]["partition"]["name"]: experiment.federation.partition,
@@ -59,6 +59,8 @@ def own_parts_of(experiment: Experiment) -> dict[str, Any]:
         table["server"]["optimizer"]["name"]: experiment.server.optimizer,
         **{one["name"]: made for one, made in zip(table["filter"], experiment.filter, strict=True)},
     }
+    if experiment.attack is not None:
+        parts[table["attack"]["name"]] = experiment.attack
     return {name: part for name, part in parts.items() if ":" in name}
 
 

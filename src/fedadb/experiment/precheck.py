@@ -33,7 +33,13 @@ NAMESPACE = {
 }  # fmt: skip
 
 
-NEED_TORCH = ("model", "local", "algorithm", "filter")  # settings that are no fields of Settings
+NEED_TORCH = (
+    "model",
+    "local",
+    "algorithm",
+    "filter",
+    "attack",
+)  # settings that are no fields of Settings
 
 
 def precheck(given: Mapping[str, Any]) -> None:
@@ -59,6 +65,9 @@ def precheck(given: Mapping[str, Any]) -> None:
         ("algorithm", own.get("algorithm"), algorithms() | server_methods()),
         ("model", own.get("model"), models()),
     ]
+    attack = own.get("attack")
+    if not validation.is_none(attack, "attack", registered("attacks")):
+        named.append(("attack", attack, registered("attacks")))
     if isinstance(filters, list):
         named += [(f"filter.{i}", one, registered("filters")) for i, one in enumerate(filters)]
     for key, value, registry in named:

@@ -42,6 +42,7 @@ OWN_PARTS = (
     "local.optimizer",
     "local.schedule",
     "server.optimizer",
+    "attack",
 )
 OWN_FILTER = re.compile(r"filter\.\d+\.name")
 

@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from fedadb.algorithms.fedavg import FedAvg
+from fedadb.core.attack import attackers_of, poisoned
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
+from fedadb.engine.attacked import Attacked
 from fedadb.engine.cohorts import Cohort, OneByOne
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet
 from fedadb.engine.federate import Snapshot
@@ -45,8 +47,11 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
+    experiment.require_enough_replies()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
+    if attack := experiment.attack:
+        data = replace(data, shards=poisoned(attack, data.shards, attackers(experiment)))
     f = build_model(experiment, data.spec, progress)
     if experiment.personal:
         has_own_head(experiment.algorithm, f)  # raises if the algorithm's hook is wrong
@@ -93,11 +98,17 @@ class Simulation:
         keep_freed_memory()
         if self.experiment.engine.cohort == "stacked":
             stacked = Stacked(learner, self.federated.shards, rng, memories)
-            yield stacked, ImmediateEvaluator(self.recorded_set)
+            yield self._attacked(stacked), ImmediateEvaluator(self.recorded_set)
             return
         with self._cohort(learner, rng, memories) as cohort:
             immediate = ImmediateEvaluator(self.recorded_set)
-            yield cohort, cohort if isinstance(cohort, Pool) else immediate
+            yield self._attacked(cohort), cohort if isinstance(cohort, Pool) else immediate
+
+    def _attacked(self, cohort: Cohort[Any]) -> Cohort[Any]:
+        e = self.experiment
+        if e.attack is None:
+            return cohort
+        return Attacked(cohort, e.attack, attackers(e), Stream(e.seed))
 
     @contextmanager
     def _cohort(
@@ -147,6 +158,13 @@ class Simulation:
             return personal_accuracies(
                 cohort, start, now.round, self.test_set, self.federated.cell_counts, self.progress
             )
+
+
+def attackers(experiment: Experiment) -> frozenset[int]:
+    """The clients that attack."""
+    if experiment.attack is None:
+        return frozenset()
+    return attackers_of(experiment.attack, experiment.federation.clients, Stream(experiment.seed))
 
 
 def worker_count(experiment: Experiment, device: str, clients: int | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from fedadb.core.errors import BadInput
 
 # Tables that may be abbreviated to their name: `model = "lenet"`.
-NAMED = ("model", "partition", "algorithm", "optimizer", "schedule")
+NAMED = ("model", "partition", "algorithm", "optimizer", "schedule", "attack")
 
 # Settings that had another name in earlier versions: files and commands with it still work.
 RENAMED = {

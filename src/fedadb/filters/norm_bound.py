@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Gt
 
 from fedadb.core.algorithm import Round
-from fedadb.core.filter import Filter, update_norm
+from fedadb.core.filter import NOT_FINITE, Filter, update_norm
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 
@@ -40,5 +40,5 @@ class NormBound(Filter):
                     f"{self.norm:g}"
                 )
             else:
-                yield MissingReply("its weights are not finite")
+                yield NOT_FINITE
         return state

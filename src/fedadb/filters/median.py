@@ -1,0 +1,45 @@
+"""The median of each coordinate, in place of the mean."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedadb.core.algorithm import Round
+from fedadb.core.filter import Filter
+from fedadb.core.replies import MissingReply, Reply
+from fedadb.core.vector import Vector
+from fedadb.filters import robust
+from fedadb.filters.gathering import Gathered
+
+
+@dataclass(frozen=True)
+class Median(Filter):
+    """Replaces all updates by the median of each coordinate.
+
+    It bears fewer than half faulty replies.
+
+    ```python
+    fedadb.Experiment(dataset="digits", filter=[fedadb.Median()])
+    ```
+    """
+
+    # "rows": replies count by their rows, which a site may overstate
+    weights: Literal["uniform", "rows"] = "uniform"
+
+    replaces_replies = True
+
+    @property
+    def replies_needed(self) -> int:
+        return 3  # of two, it is the mean
+
+    def incoming(
+        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
+    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
+        gathered = Gathered(replies, u)
+        gathered.require(self, round)
+        if gathered.replies:
+            weights = gathered.weights(self.weights)
+            yield from gathered.with_update([robust.median(x, weights) for x in gathered])
+        else:
+            yield from gathered.answers
+        return state

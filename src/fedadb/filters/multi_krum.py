@@ -1,0 +1,56 @@
+"""Multi-Krum: the mean of the updates that lie closest to others."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+
+from fedadb.core.algorithm import Round
+from fedadb.core.filter import Filter
+from fedadb.core.replies import MissingReply, Reply
+from fedadb.core.vector import Vector
+from fedadb.filters import robust
+from fedadb.filters.gathering import Gathered
+
+
+@dataclass(frozen=True)
+class MultiKrum(Filter):
+    """Takes the mean of the updates whose m − f − 2 nearest neighbours are nearest.
+
+    `keep = 1` is Krum. Labels that only one client has look like an attack: its update is dropped.
+
+    ```python
+    federation = {"clients": 10, "participation": 1.0}
+    fedadb.Experiment(federation=federation, filter=[fedadb.MultiKrum(f=2)])
+    ```
+    """
+
+    # how many replies of a round may be faulty; auto: ⌊(m − 1) / 4⌋ of m replies
+    f: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
+    # how many updates the mean is of; auto: m − f
+    keep: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
+    # "rows": replies count by their rows, which a site may overstate
+    weights: Literal["uniform", "rows"] = "uniform"
+
+    replaces_replies = True
+
+    @property
+    def replies_needed(self) -> int:
+        return 5 if self.f == "auto" else 2 * self.f + 3
+
+    def incoming(
+        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
+    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
+        gathered = Gathered(replies, u)
+        gathered.require(self, round)
+        if gathered.replies:
+            f, weights = gathered.faulty(self.f), gathered.weights(self.weights)
+            keep = len(gathered.replies) - f if self.keep == "auto" else self.keep
+            scores = robust.krum_scores(robust.squared_distances(gathered), f)
+            best = robust.lowest(scores, keep)
+            counted = None if weights is None else weights[best]
+            yield from gathered.with_update([robust.mean(x[best], counted) for x in gathered])
+        else:
+            yield from gathered.answers
+        return state
