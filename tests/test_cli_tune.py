@@ -119,7 +119,8 @@ def test_a_study_can_be_tuned_in_each_of_its_settings(tmp_path: Path) -> None:
         (["--search", "local.lr=0.1,0.2,0.3", "--budget", "2"], "below the number of choices"),
         (["--sampler", "grid", "--budget", "1"], "below the number of choices"),
         (["--search", "algorithm.mu=0.1..1"], "algorithm.mu cannot be searched"),
-        (["--search", "local.epochs=0,1", "--budget", "2"], "local.epochs = 0"),
+        (["--search", "local.batch_size=0,1", "--budget", "2"], "local.batch_size = 0"),
+        (["--search", "local.epochs=1,2"], "local.epochs is both set and searched"),
         (["--sampler", "best"], "--sampler best: is not known"),
         (["--algorithms", "fedavg,fedavg"], "algorithm fedavg is given twice"),
         (["--algorithms", "fedav"], "algorithm = 'fedav': is not known"),
@@ -142,6 +143,20 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
     assert (code, err) == (2, "fedadb: a search needs Optuna: `pip install 'fedadb[tune]'`\n")
 
 
+def test_what_the_command_or_a_study_fixes_is_not_searched(tmp_path: Path) -> None:
+    words = ["--tuned", 2, "--out", tmp_path / "compared"]
+    code, _, err = invoke("compare", *TINY, "--algorithms", "fedavg", "--set", "local.lr=1", *words)
+    assert (code, "FedAvg: there is nothing to search: local.lr is fixed" in err) == (2, True)
+    study = tmp_path / "rates.toml"
+    study.write_text("[[grid]]\nalgorithm = ['fedprox']\n'local.lr' = [0.01, 0.1]\n")
+    out = tmp_path / "study"
+    code, shown, err = invoke("reproduce", study, *TINY, "--tuned", 2, "--out", out)
+    assert (code, err) == (0, "")
+    assert [list(search.space) for search in read_searches(out).values()] == [["algorithm.mu"]] * 2
+    assert "lr=0.01" in shown
+    assert "lr=0.1" in shown
+
+
 def test_one_search_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     words = ["tune", *TINY, "--out", tmp_path, "--algorithms", "fedavg,fedprox", "--budget", 1]
     assert (
@@ -161,7 +176,7 @@ def test_a_comparison_at_one_learning_rate_says_how_to_mend_that(tmp_path: Path)
     assert code == 0
     last = shown.splitlines()[-1]
     assert last.startswith("All methods ran at one learning rate, 0.05, which may suit some")
-    assert last.endswith(f"--out {tmp_path} --set local.lr=0.05 --tuned 4")
+    assert last.endswith(f"--algorithms fedavg,fedlc --out {tmp_path} --tuned 4")
     code, shown, _ = invoke(*words, "--algorithms", "fedlc", "--set", "local.lr=0.05")
     assert "All methods ran" not in shown  # one method alone compares nothing
 

@@ -346,3 +346,9 @@ def test_an_attack_of_ones_own_is_part_of_the_name() -> None:
     e = under({"name": "tests.attacks.own_attack:Lazy", "clients": 1})
     assert e.table()["attack"]["name"] == "tests.attacks.own_attack:Lazy"
     assert run_name(e) != run_name(Experiment(**settings()))
+
+
+def test_an_attack_on_compressed_uploads_is_refused() -> None:
+    settings = {"attack": {"name": "sign_flip", "clients": 1}, "filter": [{"name": "int8"}]}
+    with pytest.raises(BadInput, match="attack: attackers replace whole weights, but Int8"):
+        Experiment.read(settings)

@@ -89,9 +89,9 @@ def test_the_best_settings_are_chosen_on_validation_data(tmp_path: Path) -> None
 def test_the_winner_is_a_file_that_can_be_run(tmp_path: Path) -> None:
     e = experiment()
     finished(e, RATES, SearchPlan(2), tmp_path, Trainer(peak))
-    path = winner_file(search_path(tmp_path, e))
+    path = winner_file(search_path(tmp_path, e, RATES))
     winner = Experiment.read(tomllib.loads(path.read_text()))
-    assert winner == tuned(e, read_search(search_path(tmp_path, e)))
+    assert winner == tuned(e, read_search(search_path(tmp_path, e, RATES)))
     assert path.read_text().startswith("# Chosen among 2 runs: local.lr = 0.03.\n")
 
 
@@ -159,7 +159,7 @@ def test_a_killed_search_resumes_and_trains_nothing_twice(
 def test_a_lost_search_file_costs_no_training(tmp_path: Path) -> None:
     e, plan = experiment(), SearchPlan(7)
     expected = finished(e, RATES, plan, tmp_path, Trainer(peak))
-    search_path(tmp_path, e).unlink()
+    search_path(tmp_path, e, RATES).unlink()
     again = Trainer(peak)
     assert finished(e, RATES, plan, tmp_path, again) == expected
     assert not again.trained
@@ -169,7 +169,7 @@ def test_a_search_ends_when_all_choices_were_tried(tmp_path: Path) -> None:
     space = {"local.lr": (0.01, 0.03)}
     search = finished(experiment(), space, SearchPlan(8), tmp_path, Trainer(peak))
     assert [trial.values["local.lr"] for trial in search.trials] == [0.01, 0.03]
-    assert read_search(search_path(tmp_path, experiment())).complete
+    assert read_search(search_path(tmp_path, experiment(), RATES)).complete
 
 
 def test_a_smaller_budget_forgets_nothing(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_smaller_budget_forgets_nothing(tmp_path: Path) -> None:
     small = finished(e, RATES, SearchPlan(1, pruner="none"), tmp_path, Trainer(peak))
     assert small.best is not None
     assert small.best.values == {"local.lr": 0.01}
-    assert read_search(search_path(tmp_path, e)).trials == large.trials
+    assert read_search(search_path(tmp_path, e, RATES)).trials == large.trials
 
 
 def test_a_search_does_not_depend_on_the_rate_of_the_experiment(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_a_search_whose_every_trial_diverged_says_so_and_keeps_what_it_tried(
         raise Diverged("client 3 diverged")
 
     e = experiment()
-    with pytest.raises(BadInput, match="FedProx: no trial finished: 3 of 3 diverged; search"):
+    with pytest.raises(BadInput, match="no trial of FedProx finished: 3 of 3 diverged; search"):
         finished(e, RATES, SearchPlan(3), tmp_path, Trainer(diverging))
-    kept = read_search(search_path(tmp_path, e))
+    kept = read_search(search_path(tmp_path, e, RATES))
     assert [trial.state for trial in kept.trials] == ["diverged"] * 3
 
 
@@ -263,7 +263,8 @@ def test_a_search_that_was_changed_is_refused_and_nothing_is_lost(
     ("settings", "plan", "sentence"),
     [
         ({"validation": 0.0}, SearchPlan(4), "validation = 0: .* it must be above 0"),
-        ({}, SearchPlan(0), "--budget 0: must be at least 1"),
+        ({}, SearchPlan(0), "--budget 0: must be a whole number, and at least 1"),
+        ({}, SearchPlan(2.5), "--budget 2.5: must be a whole number"),  # type: ignore[arg-type]
         ({}, SearchPlan(4, "random"), "--sampler random: is not known; possible are tpe, grid"),
         ({}, SearchPlan(4, pruner="all"), "--pruner all: is not known"),
     ],
@@ -285,7 +286,7 @@ def test_values_that_the_experiment_refuses_are_found_before_the_first_run(tmp_p
 def test_a_damaged_search_file_is_a_fault(tmp_path: Path) -> None:
     e = experiment()
     finished(e, RATES, SearchPlan(2), tmp_path, Trainer(peak))
-    path = search_path(tmp_path, e)
+    path = search_path(tmp_path, e, RATES)
     table = json.loads(path.read_text())
     table["trials"][0]["state"] = "lost"
     path.write_text(json.dumps(table))
@@ -299,7 +300,7 @@ def test_tune_returns_the_experiment_with_the_best_settings(tmp_path: Path) -> N
     settings = {"rounds": 3, "validation": 0.2, "model": "mlp", "local": {"epochs": 1}}
     e = experiment(**settings)
     best = fedadb.tune(e, budget=3, out=tmp_path, search=["local.lr=0.001,0.1,0.01"])
-    search = read_search(search_path(tmp_path, e))
+    search = read_search(search_path(tmp_path, e, RATES))
     assert search.best is not None
     scores = {trial.values["local.lr"]: trial.score for trial in search.trials}
     assert best.local.lr == max(scores, key=lambda lr: scores[lr] or 0)

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from fedadb.core.errors import BadInput
+from fedadb.core.optimizers import Adam
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.space import (
     declared_space,
@@ -127,10 +128,31 @@ def test_a_range_that_the_experiment_refuses_is_found_at_its_ends() -> None:
         require_possible(e, {"local.lr": Searched(0.01, 0.1), "algorithm.lam": Searched(0.5, 1.5)})
 
 
+def test_settings_that_are_fixed_are_not_searched() -> None:
+    assert list(space_of(experiment("fedprox"), {}, {"local.lr"})) == ["algorithm.mu"]
+    with pytest.raises(BadInput, match=r"FedAvg: there is nothing to search: local\.lr is fixed"):
+        space_of(experiment("fedavg"), {}, {"local.lr"})
+    with pytest.raises(BadInput, match=r"local\.lr is both set and searched"):
+        space_of(experiment("fedavg"), {"local.lr": (0.1, 0.2)}, {"local.lr"})
+
+
+def test_a_range_of_whole_numbers_has_whole_ends() -> None:
+    space = space_of(experiment(), {"local.epochs": Searched(0.5, 5.5)})
+    assert space == {"local.epochs": Searched(1, 5)}
+    with pytest.raises(BadInput, match=r"local\.epochs: needs a range of whole numbers"):
+        space_of(experiment(), {"local.epochs": Searched(0.1, 0.9)})
+
+
+def test_an_optimiser_can_be_searched_by_name() -> None:
+    space = given_space(["local.optimizer.name=sgd,adam"], [experiment()])
+    assert with_values(experiment(), {"local.optimizer.name": "adam"}).local.optimizer == Adam()
+    assert first_values(experiment(), space, 2)[0] == {"local.optimizer.name": "sgd"}
+
+
 def test_a_setting_is_given_once_and_to_a_method_that_has_it() -> None:
     with pytest.raises(BadInput, match=r"local\.lr is given twice"):
         given_space(["local.lr=0.1,0.2", "local.lr=0.3"], [experiment()])
-    with pytest.raises(BadInput, match=r"FedAvg has none of the searched settings algorithm.mu"):
+    with pytest.raises(BadInput, match=r"nothing to search: FedAvg has none of algorithm\.mu"):
         space_of(experiment("fedavg"), {"algorithm.mu": Searched(0.1, 1)})
 
 

@@ -91,7 +91,7 @@ def make_search(
     name = e["algorithm"]["name"]
     space = {"local.lr": list(scores)}
     path = search_file(parent, f"{e['dataset']}-{name}-{e['seed']}")
-    write_search(path, Search(name, e, space, "grid", "none", len(scores), trials))
+    write_search(path, Search(name, e, space, "grid", "none", len(scores), trials, complete=True))
     return path
 
 

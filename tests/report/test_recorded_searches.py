@@ -97,7 +97,8 @@ def test_a_trial_with_the_settings_of_an_ordinary_run_is_a_result(tuned: Path) -
 def test_trials_of_a_search_without_a_winner_are_shown_if_there_is_nothing_else(
     tmp_path: Path,
 ) -> None:
-    make_search(tmp_path, {0.01: None, 0.03: None}, algorithm="fedadb")
+    path = make_search(tmp_path, {0.01: None, 0.03: None}, algorithm="fedadb")
+    write_search(path, read_search(path)._replace(complete=False))
     comparison = compare(tmp_path)
     assert comparison.settings == ["digits, lr=0.01", "digits, lr=0.03"]
     assert "The search for settings is not finished: FedADB." in notes(comparison)
@@ -188,6 +189,17 @@ def test_notes_on_different_budgets(tuned: Path) -> None:
         "Runs to find settings (chosen on validation data): FedAvg: 3 runs to find local.lr; "
         "FedNTD: none; FedADB: 5 runs to find local.lr." in notes(compare(tuned))
     )
+
+
+def test_a_note_names_values_at_the_end_of_their_range(tmp_path: Path) -> None:
+    path = make_search(tmp_path, {0.01: 0.5, 0.03: 0.8}, algorithm="fedadb")
+    space = {"local.lr": {"low": 0.003, "high": 0.03, "scale": "log"}}
+    write_search(path, read_search(path)._replace(space=space))
+    expected = "At the end of the searched range: local.lr = 0.03 (FedADB)."
+    assert expected in notes(compare(tmp_path))
+    space["local.lr"] = {"low": 0.003, "high": 0.1, "scale": "log"}
+    write_search(path, read_search(path)._replace(space=space))
+    assert expected not in notes(compare(tmp_path))
 
 
 def test_notes_without_a_search(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ class Outcome:
             return
         failed = sum(map(len, self.failed.values()))
         total = failed + len(self.finished)
-        show_error(f"{failed} of {total} {self.kind} failed; the same command tries them again")
+        again = "" if self.only_bad_input else "; the same command tries them again"
+        show_error(f"{failed} of {total} {self.kind} failed{again}")
         raise typer.Exit(2 if self.only_bad_input and not self.finished else 1)
 
 

@@ -47,7 +47,7 @@ def report_comparison(compared: Sequence[Path], methods: Sequence[str], director
 def warn_if_untuned(experiments: "Sequence[Experiment]") -> None:
     """Say that the compared methods had no learning rates of their own, and how to mend that."""
     from fedadb.experiment.named_algorithms import algorithm_table
-    from fedadb.experiment.presets import tuned_rate
+    from fedadb.experiment.presets import LEARNING_RATE, tuned_rate
 
     rates = {algorithm_table(e.algorithm)["name"]: e.local.lr for e in experiments}
     dataset = str(experiments[0].dataset)
@@ -57,7 +57,13 @@ def warn_if_untuned(experiments: "Sequence[Experiment]") -> None:
         where = f"at one learning rate, {next(iter(rates.values())):g}"
     else:
         where = "at learning rates that were not searched here"
-    command = [*sys.argv[1:], "--tuned", str(BUDGET)]
+    words = iter(sys.argv[1:])
+    command = []
+    for word in words:  # a rate that is set would not be searched
+        if word == "--set" and (value := next(words, "")).startswith(f"{LEARNING_RATE}="):
+            continue
+        command += [word, value] if word == "--set" else [word]
+    command += ["--tuned", str(BUDGET)]
     if not experiments[0].validation:
         command += ["--set", "validation=0.1"]
     show_message(

@@ -15,6 +15,7 @@ from fedadb.cli.terminal import (
     TrackOption,
     allow_imports_from,
     console,
+    set_keys,
     sets,
     show_message,
     show_progress,
@@ -113,7 +114,8 @@ def reproduce(
     kernels = sets(settings, "engine.kernels")
     searches = Outcome()
     if tuned is not None:
-        experiments, searches = tune_groups(experiments, tuned, directory, trackers, kernels)
+        fixed = {*set_keys(settings), *study.varied}
+        experiments, searches = tune_groups(experiments, fixed, tuned, directory, trackers, kernels)
     outcome = train_all(experiments, directory, trackers, kernels)
     if outcome.finished:
         show_results(outcome.finished)

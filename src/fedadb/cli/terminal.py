@@ -74,6 +74,14 @@ def experiment_table(file: Path | None, settings: list[str] | None) -> dict[str,
     return table
 
 
+def set_keys(settings: list[str] | None) -> set[str]:
+    """The keys that the command line sets, by their names of today."""
+    from fedadb.experiment.toml_tables import RENAMED
+
+    keys = {assignment.partition("=")[0].strip() for assignment in settings or []}
+    return {RENAMED.get(key, key) for key in keys}
+
+
 def sets(settings: list[str] | None, key: str) -> bool:
     """Whether the command line sets the key itself, and not only a file or a default."""
     return any(assignment.partition("=")[0].strip() == key for assignment in settings or [])

@@ -15,6 +15,7 @@ from fedadb.cli.terminal import (
     checked_table,
     console,
     experiment_table,
+    set_keys,
     sets,
     show_message,
 )
@@ -103,7 +104,9 @@ def compare(
     kernels = sets(settings, "engine.kernels")
     searches = Outcome()
     if tuned is not None:
-        experiments, searches = tune_groups(experiments, tuned, directory, trackers, kernels)
+        experiments, searches = tune_groups(
+            experiments, set_keys(settings), tuned, directory, trackers, kernels
+        )
     outcome = train_all(experiments, directory, trackers, kernels)
     if outcome.finished:
         show_results(outcome.finished, names)

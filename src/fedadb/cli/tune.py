@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ from fedadb.cli.terminal import (
     TrackOption,
     console,
     experiment_table,
+    set_keys,
     sets,
     show_error,
     show_message,
@@ -99,7 +100,9 @@ def tune(
     directory = out or default_search_directory(experiments[0])
     plan = SearchPlan(budget, sampler, pruner)
     kernels = sets(settings, "engine.kernels")
-    best, outcome = search_all(experiments, space, plan, directory, trackers, kernels)
+    best, outcome = search_all(
+        experiments, space, set_keys(settings), plan, directory, trackers, kernels
+    )
     if best:
         page = report_comparison([directory / run_name(e) for e in best.values()], names, directory)
         show_tried(list(best.values()), directory)
@@ -112,6 +115,7 @@ def tune(
 def search_all(
     experiments: "Sequence[Experiment]",
     given: "Space",
+    fixed: Collection[str],
     plan: "SearchPlan",
     out: Path,
     trackers: "Sequence[Observer]" = (),
@@ -122,6 +126,7 @@ def search_all(
     Args:
         experiments: What to tune.
         given: The settings to vary; if empty, those that are declared.
+        fixed: The settings that are not varied.
         plan: How each search proceeds.
         out: The directory of the runs.
         trackers: Observers of the runs.
@@ -142,12 +147,11 @@ def search_all(
     )
     from fedadb.experiment.space import space_of
 
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"{out} is a file; --out must name a directory")
-    spaces = [space_of(e, given) for e in experiments]
+    spaces = [space_of(e, given, fixed) for e in experiments]
     for e, space in zip(experiments, spaces, strict=True):
-        check_searchable(e, space, plan)
-    show_abandoned(experiments, out)
+        check_searchable(e, space, plan, out)
+    paths = [search_path(out, e, space) for e, space in zip(experiments, spaces, strict=True)]
+    show_abandoned(experiments, paths, out)
     best: dict[str, Experiment] = {}
     outcome = Outcome("searches")
     with progress_bars(console) as bars:
@@ -155,7 +159,7 @@ def search_all(
         overall = OverallProgress(bars, plan.budget * len(experiments), rounds)
 
         def train(e: "Experiment", directory: Path) -> "Generator[Record]":
-            shown = ProgressShown(bars, title(e, given), trackers, overall)
+            shown = ProgressShown(bars, title(e, space_of(e, given, fixed)), trackers, overall)
             return trained_rounds(e, directory, shown, any_kernels=any_kernels)
 
         for e, space in zip(experiments, spaces, strict=True):
@@ -164,7 +168,7 @@ def search_all(
                 for found in find_settings(e, space, plan, out, train):
                     overall.end_run(before + len(found.trials) * e.rounds)
                 best[run_name(e)] = tuned(e, found)
-                outcome.finished.append(winner_file(search_path(out, e)))
+                outcome.finished.append(winner_file(search_path(out, e, space)))
             except (BadInput, Fault) as error:
                 outcome.add_failure(e.algorithm.name, str(error), isinstance(error, BadInput))
             except typer.Exit:
@@ -190,6 +194,7 @@ def by_method(experiments: "Sequence[Experiment]") -> "list[list[Experiment]]":
 
 def tune_groups(
     experiments: "Sequence[Experiment]",
+    fixed: Collection[str],
     budget: int,
     out: Path,
     trackers: "Sequence[Observer]" = (),
@@ -206,7 +211,8 @@ def tune_groups(
 
     groups = by_method(experiments)
     firsts = [same[0] for same in groups]
-    best, outcome = search_all(firsts, {}, SearchPlan(budget), out, trackers, any_kernels)
+    plan = SearchPlan(budget)
+    best, outcome = search_all(firsts, {}, fixed, plan, out, trackers, any_kernels)
     tuned = [
         with_values(best[name], {"seed": e.seed})
         for same in groups
@@ -216,23 +222,20 @@ def tune_groups(
     return tuned, outcome
 
 
-def title(e: "Experiment", given: "Space") -> str:
+def title(e: "Experiment", space: "Space") -> str:
     """The name of a trial on the screen: its method and the searched values."""
-    from fedadb.experiment.space import space_of
     from fedadb.experiment.toml_tables import flatten
     from fedadb.report.labels import short_setting
 
     settings = flatten(e.table())
-    values = [short_setting(key, settings[key]) for key in space_of(e, given)]
+    values = [short_setting(key, settings[key]) for key in space]
     return ", ".join([e.algorithm.name, *values])
 
 
-def show_abandoned(experiments: "Sequence[Experiment]", out: Path) -> None:
-    """Name unfinished searches of these methods in the directory that this command leaves alone."""
-    from fedadb.experiment.search import search_path
+def show_abandoned(experiments: "Sequence[Experiment]", current: Sequence[Path], out: Path) -> None:
+    """Name unfinished searches of these methods in the directory that are not the current ones."""
     from fedadb.storage.searches import read_searches
 
-    current = [search_path(out, e) for e in experiments]
     methods = [e.table()["algorithm"]["name"] for e in experiments]
     for path, search in read_searches(out).items():
         if search.algorithm in methods and not search.complete and path not in current:

@@ -47,7 +47,7 @@ def tune(
     experiment: Experiment,
     budget: int = 8,
     out: str | Path | None = None,
-    search: Sequence[str] = (),
+    search: str | Sequence[str] = (),
     sampler: str = "tpe",
     pruner: str = "median",
 ) -> Experiment:
@@ -70,7 +70,10 @@ def tune(
     print(best.local.lr)
     ```
     """
-    space = space_of(experiment, given_space(search, [experiment]))
+    if not isinstance(experiment, Experiment):
+        raise BadInput(f"{experiment!r} is not an Experiment: Experiment(dataset=…) makes one")
+    assignments = [search] if isinstance(search, str) else search
+    space = space_of(experiment, given_space(assignments, [experiment]))
     directory = Path(out) if out else default_search_directory(experiment)
     plan = SearchPlan(budget, sampler, pruner)
     *_, found = find_settings(experiment, space, plan, directory, rounds)
@@ -81,14 +84,16 @@ def default_search_directory(experiment: Experiment) -> Path:
     return Path("runs") / f"tune-{str(experiment.dataset).rpartition('/')[2]}"
 
 
-def check_searchable(experiment: Experiment, space: Space, plan: SearchPlan) -> None:
+def check_searchable(experiment: Experiment, space: Space, plan: SearchPlan, out: Path) -> None:
     """Raise BadInput if the search cannot be carried out."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file; --out must name a directory")
     try:
         import optuna  # noqa: F401
     except ImportError as error:
         raise BadInput("a search needs Optuna: `pip install 'fedadb[tune]'`") from error
-    if plan.budget < 1:
-        raise BadInput(f"--budget {plan.budget}: must be at least 1")
+    if not isinstance(plan.budget, int) or plan.budget < 1:
+        raise BadInput(f"--budget {plan.budget!r}: must be a whole number, and at least 1")
     for option, given, known in (
         ("sampler", plan.sampler, SAMPLERS),
         ("pruner", plan.pruner, PRUNERS),
@@ -134,8 +139,8 @@ def find_settings(
     Yields:
         The search after each trial. The last one has the best settings.
     """
-    check_searchable(experiment, space, plan)
-    path = search_path(out, experiment)
+    check_searchable(experiment, space, plan, out)
+    path = search_path(out, experiment, space)
     search = _resumed(path, experiment, space, plan)
     earlier = search.trials
     runner = TrialRunner(plan.pruner, experiment.rounds)
@@ -159,16 +164,18 @@ def find_settings(
         if search.best is None:
             diverged = sum(trial.state == "diverged" for trial in done)
             raise BadInput(
-                f"{experiment.algorithm.name}: no trial finished: {diverged} of {len(done)} "
+                f"no trial of {experiment.algorithm.name} finished: {diverged} of {len(done)} "
                 "diverged; search smaller values, such as --search local.lr=0.0003..0.003, with "
                 "another --out"
             )
         write_atomically(winner_file(path), _winner(experiment, search).encode())
 
 
-def search_path(out: Path, experiment: Experiment) -> Path:
-    """The file of the experiment's search. It does not depend on the learning rate of now."""
-    return search_file(out, run_name(with_values(experiment, {LEARNING_RATE: LocalPlan().lr})))
+def search_path(out: Path, experiment: Experiment, space: Space) -> Path:
+    """The file of the experiment's search. If the learning rate is searched, it may change."""
+    if LEARNING_RATE in space:
+        experiment = with_values(experiment, {LEARNING_RATE: LocalPlan().lr})
+    return search_file(out, run_name(experiment))
 
 
 def winner_file(path: Path) -> Path:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedadb.algorithms.fedopt import FedOpt
@@ -44,9 +44,8 @@ def given_space(
 
     A range ends in `linear` or `log` if its scale is not the declared one: `0.1..0.9 linear`.
     """
-    known = dict.fromkeys(
-        key for e in experiments for key in flatten(e.table()) if key.startswith(SEARCHABLE)
-    )
+    settings = dict.fromkeys(key for e in experiments for key in flatten(e.table()))
+    known = [k for k in settings if k.startswith(SEARCHABLE) and k != "algorithm.name"]
     declared = {key: found for e in experiments for key, found in declared_space(e).items()}
     space: dict[str, Dimension] = {}
     for assignment in assignments:
@@ -54,7 +53,7 @@ def given_space(
         where = f"--search {assignment}"
         if not key or not text:
             raise BadInput(f"{where}: must be KEY=LOW..HIGH or KEY=VALUE,VALUE,…")
-        if key not in known or key.endswith(".name"):
+        if key not in known:
             raise BadInput(f"{where}: {key} cannot be searched; {suggest(key, known)}")
         if key in space:
             raise BadInput(f"{where}: {key} is given twice")
@@ -63,16 +62,35 @@ def given_space(
     return space
 
 
-def space_of(experiment: Experiment, given: Space) -> dict[str, Dimension]:
-    """What a search for this experiment varies: the given settings that it has, or the declared."""
-    if not given:
-        return declared_space(experiment)
-    settings = flatten(experiment.table())
-    space = {key: dimension for key, dimension in given.items() if key in settings}
+def space_of(
+    experiment: Experiment, given: Space, fixed: Collection[str] = ()
+) -> dict[str, Dimension]:
+    """What a search for this experiment varies: the given settings that it has, or the declared.
+
+    Settings that the user has fixed are left out.
+    """
+    name, settings = experiment.algorithm.name, flatten(experiment.table())
+    both = [key for key in given if key in fixed]
+    if both:
+        raise BadInput(f"{both[0]} is both set and searched; leave out one of the two")
+    wanted = given or declared_space(experiment)
+    space = {k: _whole(experiment, k, d) for k, d in wanted.items() if k in settings}
+    space = {key: dimension for key, dimension in space.items() if key not in fixed}
     if not space:
-        names = ", ".join(given)
-        raise BadInput(f"{experiment.algorithm.name} has none of the searched settings {names}")
+        fixes = [key for key in wanted if key in fixed]
+        why = f"{', '.join(fixes)} is fixed" if fixes else f"{name} has none of {', '.join(wanted)}"
+        raise BadInput(f"{name}: there is nothing to search: {why}")
     return space
+
+
+def _whole(experiment: Experiment, key: str, dimension: Dimension) -> Dimension:
+    """The dimension; of a setting with whole numbers, the range of whole numbers in it."""
+    if not isinstance(dimension, Searched) or not is_whole(experiment, key):
+        return dimension
+    try:
+        return Searched(math.ceil(dimension.low), math.floor(dimension.high), dimension.scale)
+    except ValueError as error:
+        raise BadInput(f"{key}: needs a range of whole numbers: {error}") from error
 
 
 def _range(text: str, declared: Dimension | None, where: str) -> Searched:

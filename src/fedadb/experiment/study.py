@@ -51,6 +51,7 @@ class Study:
     title: str
     experiments: Sequence[Experiment]
     analyses: Sequence[str] = ()
+    varied: frozenset[str] = frozenset()  # the settings that differ between the experiments
 
 
 def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> Study:
@@ -72,8 +73,10 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
         raise BadInput(f"{path} has no [[grid]]: it varies nothing")
     vary = table.get("vary", {})
     found: dict[str, Experiment] = {}
+    varied: set[str] = set()
     for grid in table["grid"]:
         axes = {**grid, **vary, **grid}  # in the order of the first two, with the grid's values
+        varied |= {RENAMED.get(axis, axis) for axis in axes}
         for setting in settings:
             name = setting.partition("=")[0].strip()
             if RENAMED.get(name, name) in {RENAMED.get(axis, axis) for axis in axes}:
@@ -86,7 +89,8 @@ def read_study(path: Path, settings: Sequence[str] = (), scale: float = 1.0) -> 
                 given = override(given, setting)
             experiment = scaled(Experiment.read(given), scale)
             found.setdefault(run_name(experiment), experiment)
-    return Study(table.get("title", path.stem), list(found.values()), table.get("analyse", ()))
+    title, analyses = table.get("title", path.stem), table.get("analyse", ())
+    return Study(title, list(found.values()), analyses, frozenset(varied))
 
 
 def combinations(axes: Mapping[str, Any], path: str) -> Iterator[dict[str, Any]]:

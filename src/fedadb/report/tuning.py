@@ -10,6 +10,8 @@ from fedadb.report.notes import notes_on_runs
 from fedadb.report.recorded_searches import search_settings
 from fedadb.storage.searches import Search, Trial
 
+BOLD = "Bold: what was chosen. Trials that were stopped or diverged are never chosen."
+
 
 def tuning_table(comparison: Comparison) -> Table | None:
     """Each trial of each search, the chosen one marked as best; None if nothing was searched."""
@@ -17,7 +19,7 @@ def tuning_table(comparison: Comparison) -> Table | None:
         return None
     keys = list(dict.fromkeys(key for search in comparison.searches for key in search.space))
     rows = [
-        [Cell(setting), Cell(method), *_trial(trial, keys, best=trial is search.best)]
+        [Cell(setting), Cell(method), *_trial(trial, keys, search)]
         for setting, method, search in _in_order(comparison)
         for trial in search.tried
     ]
@@ -56,13 +58,15 @@ def _setting(comparison: Comparison, search: Search) -> str:
     return dataset_name(search.experiment["dataset"])
 
 
-def _trial(trial: Trial, keys: Sequence[str], best: bool) -> list[Cell]:
+def _trial(trial: Trial, keys: Sequence[str], search: Search) -> list[Cell]:
+    best = trial is search.best
+    chosen = "chosen" if search.complete else "best so far"
     score = None if trial.score is None else Number(100 * trial.score, decimals=2)
     return [
         *(Cell(_value(trial.values[k]), best) if k in trial.values else Cell("") for k in keys),
         Cell(score, best),
         Cell(Number(trial.rounds)),
-        Cell("chosen" if best else trial.state),
+        Cell(chosen if best else trial.state),
     ]
 
 

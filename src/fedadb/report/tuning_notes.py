@@ -19,10 +19,28 @@ def tuning_notes(comparison: Comparison) -> list[str]:
         lines = [_budgets(given), *(_values(comparison, key) for key in unnamed)]
     else:
         lines = [_untuned(comparison)]
+    lines += _at_the_end(comparison)
     if unfinished:
         names = method_names(dict.fromkeys(unfinished)).values()
         lines.append(f"The search for settings is not finished: {', '.join(names)}.")
     return lines
+
+
+def _at_the_end(comparison: Comparison) -> list[str]:
+    """Methods whose best value is an end of its range: a wider range might have a better one."""
+    names = method_names(dict.fromkeys(search.algorithm for search in comparison.searches))
+    ends: dict[str, list[str]] = {}
+    for search in comparison.searches:
+        best = search.best.values if search.best else {}
+        for key in _varied(search):
+            match search.space[key]:
+                case {"low": low, "high": high} if best.get(key) in (low, high):
+                    value = f"{key} = {_text(best[key])}"
+                    ends.setdefault(value, []).append(names[search.algorithm])
+    return [
+        f"At the end of the searched range: {value} ({', '.join(dict.fromkeys(methods))})."
+        for value, methods in ends.items()
+    ]
 
 
 def _given(comparison: Comparison, method: str) -> str:
@@ -37,7 +55,13 @@ def _budget(search: Search | None) -> str:
         return "none"
     n = len(search.tried)
     runs = "1 run" if n == 1 else f"{n} runs"
-    return f"{runs} to find {' and '.join(search.space)}"
+    return f"{runs} to find {' and '.join(_varied(search))}"
+
+
+def _varied(search: Search) -> list[str]:
+    """The settings of which several values were tried."""
+    tried = {key: {str(t.values.get(key)) for t in search.tried} for key in search.space}
+    return [key for key, values in tried.items() if len(values) > 1] or list(search.space)
 
 
 def _budgets(given: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
+from fedadb.core.errors import Fault
 from fedadb.storage.files import read_json, write_atomically
 
 SEARCHES = "searches"
@@ -70,7 +71,10 @@ def write_search(path: Path, search: Search) -> None:
 
 def read_search(path: Path) -> Search:
     """The search in a file; a Fault if the file is damaged."""
-    return read_json(path, FORM)
+    try:
+        return read_json(path, FORM)
+    except Fault as error:
+        raise Fault(f"{error}; delete it, and `fedadb tune` makes it anew of the runs") from error
 
 
 def read_searches(directory: Path) -> dict[Path, Search]:
