@@ -1,5 +1,6 @@
 """The docs agree with the code: what they show runs, and what they list is what exists."""
 
+import csv
 import dataclasses
 import inspect
 import re
@@ -30,7 +31,7 @@ from fedadb.core.server_optimizers import SERVER_OPTIMIZERS
 from fedadb.datasets import DATASETS, OWN
 from fedadb.datasets.tensors import KINDS
 from fedadb.experiment import config, validation
-from fedadb.experiment.presets import PRESETS, SCENARIOS
+from fedadb.experiment.presets import PRESETS, RATES, SCENARIOS
 from fedadb.experiment.toml_tables import load_toml
 from fedadb.exports import FEDOPT, PAPER, algorithm_names
 from fedadb.filters import FILTERS
@@ -335,11 +336,32 @@ def test_the_docs_list_every_partition_with_its_defaults() -> None:
             assert validation.to_named_table(PARTITIONS, made) == given
 
 
+def test_the_numbers_of_the_page_on_methods_are_those_of_its_file() -> None:
+    with (DOCS / "results" / "methods.csv").open(encoding="utf-8", newline="") as file:
+        measured = {row["method"]: row for row in csv.DictReader(file)}
+    shown = table("results/methods.md", "method")
+    assert len(shown) == len(measured) == 25
+    for method, (rate, *scores) in shown.items():
+        row = measured[method]
+        for score, key in zip(scores, ("picked", "best 5", "last 10", "forgetting"), strict=False):
+            assert score == f"{float(row[key]):.1f} ± {float(row[f'{key} std']):.1f}"
+        assert RATES["organamnist"][method.lower()] == float(rate)
+
+
+def test_the_rates_of_methods_are_documented() -> None:
+    shown = table("tuning.md", "method")
+    assert {name.lower() for name in shown} == RATES["digits"].keys()
+    for name, rates in shown.items():
+        assert [float(rate) for rate in rates] == [
+            RATES[dataset][name.lower()] for dataset in ("digits", "organamnist")
+        ]
+
+
 def test_the_page_about_robustness_lists_every_attack_and_rule_with_its_settings() -> None:
     attacks, rules = table("robustness.md", "attack"), table("robustness.md", "filter")
     assert attacks.keys() == ATTACKS.keys()
     clip = {"clip` with `norm", "clip` with `quantile"}
-    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound"}) | clip
+    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound", "int8", "top_k"}) | clip
     shared = {"f", "weights", "clients"}  # these are described below the tables
     for cells, cls in [
         *((attacks[name][1], cls) for name, cls in ATTACKS.items()),

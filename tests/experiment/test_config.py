@@ -84,7 +84,7 @@ def test_what_is_written_reads_back_the_same() -> None:
 
 
 def test_a_dataset_suggests_what_is_not_said() -> None:
-    digits = read(algorithm="fedlc")
+    digits = read(algorithm="fedcog")
     assert (digits.rounds, digits.federation.clients, digits.local.lr) == (40, 20, 0.01)
     assert read(dataset="organamnist").rounds == 300
     assert read(dataset="organamnist").model == LeNet()

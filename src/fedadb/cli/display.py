@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Columns of the results that a terminal of fewer characters does not show.
 NARROW, OPTIONAL_COLUMNS = 126, ("last 10", "rounds", "s/round", "kB down/up")
+VERY_NARROW = 96  # here "picked" takes the place of the last round
 
 MANY_RUNS = 5  # the bars of more runs would not fit on the screen
 
@@ -122,10 +123,12 @@ def describe_rounds(done: list[Record], total: int) -> str:
 
 def result_tables(table: cells.Table, width: int) -> Iterator[Table]:
     """A report's table for the terminal: one table per setting, with the columns that fit."""
-    narrow = width < NARROW
-    kept = [
-        i for i, name in enumerate(table.header) if i and not (narrow and name in OPTIONAL_COLUMNS)
-    ]
+    left_out = set(OPTIONAL_COLUMNS) if width < NARROW else set()
+    if width < VERY_NARROW and "picked" in table.header:
+        left_out.add("last")
+    if table.name != "summary":
+        left_out = set()
+    kept = [i for i, name in enumerate(table.header) if i and name not in left_out]
     for setting in dict.fromkeys(row[0].text for row in table.rows):
         made = Table(box=box.SIMPLE, title=escape(setting), title_justify="left")
         for i in kept:

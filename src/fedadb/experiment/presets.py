@@ -60,8 +60,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 # per method. All others have the default of the field.
 RATE_RUNS = 4
 RATES: dict[str, dict[str, float]] = {
-    "digits": {"fedavg": 0.01, "fedadb": 0.03},
-}
+    "digits": {
+        "fedavg": 0.01, "feddyn": 0.01, "fedasam": 0.01, "fedntd": 0.03, "fedgela": 0.003,
+        "fedexp": 0.003, "fedlmd": 0.03, "feddecorr": 0.01, "fedacg": 0.01, "fedsol": 0.01,
+        "fedadb": 0.03, "fedcurv": 0.01, "feddisco": 0.01, "fedlc": 0.03, "fednova": 0.01,
+        "fedprox": 0.01, "fedrod": 0.03, "fedrs": 0.01, "fedvls": 0.03, "moon": 0.01,
+        "scaffold": 0.003, "fedavgm": 0.01, "fedadagrad": 0.03, "fedadam": 0.1, "fedyogi": 0.1,
+    },
+    "organamnist": {
+        "fedavg": 0.01, "feddyn": 0.01, "fedasam": 0.01, "fedntd": 0.03, "fedgela": 0.003,
+        "fedexp": 0.01, "fedlmd": 0.03, "feddecorr": 0.03, "fedacg": 0.01, "fedsol": 0.03,
+        "fedadb": 0.03, "fedcurv": 0.03, "feddisco": 0.01, "fedlc": 0.03, "fednova": 0.01,
+        "fedprox": 0.03, "fedrod": 0.1, "fedrs": 0.1, "fedvls": 0.1, "moon": 0.01,
+        "scaffold": 0.01, "fedavgm": 0.003, "fedadagrad": 0.03, "fedadam": 0.1, "fedyogi": 0.03,
+    },
+}  # fmt: skip
 
 
 def tuned_rate(dataset: str, algorithm: str) -> float | None:
