@@ -64,7 +64,7 @@ def test_sites_are_checked_before_the_first_round(tmp_path: Path) -> None:
         train(e, tmp_path, FakeGrid(e.toml(), five))
     other = experiment(wait=60.0).table()
     other["local"]["lr"] = 0.5
-    with pytest.raises(Fault, match=r"local\.lr is 0\.05 there and 0.5 here; use the same file"):
+    with pytest.raises(Fault, match=r"local\.lr is 0\.01 there and 0.5 here; use the same file"):
         train(e, tmp_path, FakeGrid(Experiment.read(other).toml(), nodes()))
     assert not (tmp_path / "rounds.jsonl").exists()
 
