@@ -123,11 +123,10 @@ def describe_rounds(done: list[Record], total: int) -> str:
 
 def result_tables(table: cells.Table, width: int) -> Iterator[Table]:
     """A report's table for the terminal: one table per setting, with the columns that fit."""
-    left_out = set(OPTIONAL_COLUMNS) if width < NARROW else set()
-    if width < VERY_NARROW and "picked" in table.header:
-        left_out.add("last")
-    if table.name != "summary":
-        left_out = set()
+    left_out: list[str] = []
+    if table.name == "summary" and width < NARROW:
+        left_out += OPTIONAL_COLUMNS
+        left_out += ["last"] if width < VERY_NARROW and "picked" in table.header else []
     kept = [i for i, name in enumerate(table.header) if i and name not in left_out]
     for setting in dict.fromkeys(row[0].text for row in table.rows):
         made = Table(box=box.SIMPLE, title=escape(setting), title_justify="left")

@@ -1,6 +1,6 @@
 """All replies of a round at once, for rules that compare them with each other."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -94,6 +94,19 @@ class Gathered:
 
     def _moved(self, v: Tensor) -> Vector:
         return Vector((self.u.flat.double() + v).to(self.u.flat.dtype), self.u.layout)
+
+
+def combined(
+    filter: Filter,
+    replies: Iterable[Reply[Any] | MissingReply],
+    u: Vector,
+    round: Round,
+    combine: Callable[[Gathered], Iterator[Reply[Any] | MissingReply]],
+) -> Iterator[Reply[Any] | MissingReply]:
+    """What the filter's rule `combine` makes of all replies, if there are enough; or of none."""
+    gathered = Gathered(replies, u)
+    gathered.require(filter, round)
+    yield from combine(gathered) if gathered.replies else gathered.answers
 
 
 def _finite_or_missing(answer: Reply[Any] | MissingReply) -> Reply[Any] | MissingReply:

@@ -1,6 +1,6 @@
 """The median of each coordinate, in place of the mean."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered
+from fedadb.filters.gathering import Gathered, combined
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,9 @@ class Median(Filter):
     def incoming(
         self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
     ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        gathered = Gathered(replies, u)
-        gathered.require(self, round)
-        if gathered.replies:
-            weights = gathered.weights(self.weights)
-            yield from gathered.with_update([robust.median(x, weights) for x in gathered])
-        else:
-            yield from gathered.answers
+        yield from combined(self, replies, u, round, self._combine)
         return state
+
+    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+        weights = gathered.weights(self.weights)
+        return gathered.with_update([robust.median(x, weights) for x in gathered])

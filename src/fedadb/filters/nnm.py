@@ -1,6 +1,6 @@
 """Nearest-neighbour mixing: a step before a robust mean, for data that differ by client."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered
+from fedadb.filters.gathering import Gathered, combined
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,10 @@ class NNM(Filter):
     def incoming(
         self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
     ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        gathered = Gathered(replies, u)
-        gathered.require(self, round)
-        if gathered.replies:
-            distances = robust.squared_distances(gathered)
-            mixing = robust.neighbour_mixing(distances, gathered.faulty(self.f))
-            yield from gathered.with_updates((mixing @ x for x in gathered), self.weights)
-        else:
-            yield from gathered.answers
+        yield from combined(self, replies, u, round, self._combine)
         return state
+
+    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+        distances = robust.squared_distances(gathered)
+        mixing = robust.neighbour_mixing(distances, gathered.faulty(self.f))
+        return gathered.with_updates((mixing @ x for x in gathered), self.weights)

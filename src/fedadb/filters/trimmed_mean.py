@@ -1,6 +1,6 @@
 """The mean of each coordinate without its extremes."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered
+from fedadb.filters.gathering import Gathered, combined
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,9 @@ class TrimmedMean(Filter):
     def incoming(
         self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
     ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        gathered = Gathered(replies, u)
-        gathered.require(self, round)
-        if gathered.replies:
-            f, weights = gathered.faulty(self.f), gathered.weights(self.weights)
-            yield from gathered.with_update([robust.trimmed_mean(x, f, weights) for x in gathered])
-        else:
-            yield from gathered.answers
+        yield from combined(self, replies, u, round, self._combine)
         return state
+
+    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+        f, weights = gathered.faulty(self.f), gathered.weights(self.weights)
+        return gathered.with_update([robust.trimmed_mean(x, f, weights) for x in gathered])
