@@ -25,6 +25,11 @@ from fedadb.experiment import validation
 from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
+from fedadb.experiment.secure_aggregation import (
+    deployment_table,
+    require_all_clients,
+    require_only_sums,
+)
 from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
 from fedadb.filters import FILTERS
 from fedadb.models import Architecture
@@ -150,11 +155,15 @@ class Experiment(Settings):
                     f"{name} also send {', '.join(others)}; choose a method that sends weights only"
                 )
         check_filters(self.filter, self.algorithm)
+        if self.deployment.secure_aggregation:
+            require_only_sums(self)
         return self
 
     def require_enough_replies(self) -> None:
-        """Raise BadInput if a round has too few clients for a filter."""
+        """Raise BadInput if a round has too few clients for a filter, or for a secure sum."""
         m = self.federation.sampled
+        if self.deployment.secure_aggregation:
+            require_all_clients(self.federation)
         for one in self.filter:
             if m < one.replies_needed:
                 raise BadInput(
@@ -195,7 +204,7 @@ class Experiment(Settings):
             "algorithm": algorithm_table(self.algorithm),
             "filter": [_filter_table(one) for one in self.filter],
             "engine": validation.to_table(self.engine),
-            "deployment": validation.to_table(self.deployment),
+            "deployment": deployment_table(self.deployment),
             **attack,
         }
 

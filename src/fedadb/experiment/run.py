@@ -234,7 +234,7 @@ def start_run(
             if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
-            classes, counts, domains, _ = backend.data
+            classes, counts, domains, *_ = backend.data
             partition = {"classes": classes, "counts": counts, "domains": domains}
             write_atomically(out / PARTITION, json.dumps(partition).encode())
             kernels = kernels_of(backend.f)
