@@ -51,7 +51,7 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
 
     @property
     def mean_weights(self) -> Literal["uniform"] | None:
-        """h needs the sum of all updates, which is not the mean by rows."""
+        """H needs the sum of all updates, which is not the mean by rows."""
         return None if self.variant == "reference" else "uniform"
 
     def init(self, w: Vector) -> FedDynState:

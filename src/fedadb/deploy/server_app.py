@@ -83,7 +83,9 @@ def train_with_sites(
     any_kernels: bool = False,
 ) -> Generator[Record]:
     """Train with the sites of the grid, or resume; yields the record of each new round."""
-    backend = partial(site_backend, grid=grid, out=out, on_status=on_status)
+    backend = partial(
+        site_backend, grid=grid, out=out, on_status=on_status, returns=from_round is not None
+    )
     with start_run(
         experiment, out, make_backend=backend, from_round=from_round, any_kernels=any_kernels
     ) as active:

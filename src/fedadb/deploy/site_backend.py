@@ -17,10 +17,14 @@ from fedadb.core.model import Model
 from fedadb.deploy.agreement import federation_data, require_no_attack
 from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.evaluation import SiteEvaluator
+from fedadb.deploy.key_exchange import end_run, exchange_keys
 from fedadb.deploy.participants import Participants
+from fedadb.deploy.secure_cohort import SecureCohort
+from fedadb.deploy.secure_evaluation import POOLED, SecureEvaluator
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
 from fedadb.engine.federate import Snapshot
+from fedadb.engine.local import Learner
 from fedadb.experiment.build import DataSummary, build_model, make_learner, pick_device
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
@@ -38,6 +42,7 @@ def site_backend(
     grid: Grid,
     out: Path,
     on_status: Callable[[str], None],
+    returns: bool = False,
 ) -> Iterator["SiteBackend"]:
     """Build the model and wait for the sites.
 
@@ -47,6 +52,7 @@ def site_backend(
         grid: Flower's connection to the nodes.
         out: The run's directory.
         on_status: Called with a sentence whenever a site connects, disconnects or replies.
+        returns: Whether the run returns to an earlier round.
     """
     if experiment.record_clients:
         raise BadInput(
@@ -65,6 +71,10 @@ def site_backend(
     f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)
     sites.gather(on_status)
+    if experiment.deployment.secure_aggregation:
+        sites.attempt += returns  # sites train rounds again that they have answered
+        sites.only_sum = exchange_keys(sites, on_status)
+        _ = sites.coding.scale  # raises if they have too many rows
     yield SiteBackend(experiment, f, sites, test, on_status)
 
 
@@ -82,15 +92,19 @@ class SiteBackend:
 
     @cached_property
     def data(self) -> DataSummary:
-        table = [spec_to_table(self.sites.spec), self.sites.rows]
+        only_sum = self.sites.only_sum
+        rows = self.sites.rows if only_sum is None else [only_sum]
+        table = [spec_to_table(self.sites.spec), rows]
         digest = hashlib.sha256(json.dumps(table).encode())
         for tensor in self.test or ():
             digest.update(raw_bytes(tensor))
         return DataSummary(
             classes=self.sites.spec.classes,
-            counts=[[rows] for rows in self.sites.counted],  # their classes are not known here
-            domains=tuple(self.sites.names) if self._sites_evaluate else (),
+            # their classes are not known here
+            counts=[[n] for n in self.sites.counted] if only_sum is None else [],
+            domains=self._tested if self._sites_evaluate else (),
             digest=digest.hexdigest(),
+            only_sum=only_sum,
         )
 
     @cached_property
@@ -111,8 +125,15 @@ class SiteBackend:
             self.use(record["round"], record["clients"])
         learner = make_learner(self.experiment, self.f)
         deployment = self.experiment.deployment
+        if deployment.secure_aggregation:
+            yield self._secure_cohort(learner), self._evaluator()
+            end_run(self.sites)  # reached only if all rounds are trained
+            return
         cohort = SiteCohort(learner, self.sites, deployment, self.last_used, self.on_status)
         yield cohort, self._evaluator()
+
+    def _secure_cohort(self, learner: Learner[Any, Any, Any, Any]) -> SecureCohort:
+        return SecureCohort(learner, self.sites, self.last_used, self.on_status)
 
     def personal_accuracies(
         self, now: Snapshot[Any], memories: MutableMapping[int, Any]
@@ -131,7 +152,14 @@ class SiteBackend:
             return ImmediateEvaluator(self.test_set)
         deployment = self.experiment.deployment
         test_set = self.test_set if deployment.evaluate == "both" else None
+        if deployment.secure_aggregation:
+            return SecureEvaluator(self.sites, test_set, self.on_status)
         return SiteEvaluator(self.sites, deployment, test_set, self.on_status)
+
+    @property
+    def _tested(self) -> tuple[str, ...]:
+        """Whose test images the sites' accuracies are about."""
+        return tuple(self.sites.names) if self.sites.only_sum is None else (POOLED,)
 
     @property
     def _sites_evaluate(self) -> bool:

@@ -17,7 +17,12 @@ SETTING = "deployment.secure_aggregation"
 FEWEST, MOST = 3, 50  # clients: with two, each learns the other's update from the new model
 # Settings about single replies, and the values that switch them off. Secure aggregation does that
 # for defaults; only a value that somebody chose is refused.
-SINGLE_REPLIES = {"median_bound": None, "max_share": 1.0, "min_replies": None, "rows": {}}
+SINGLE_REPLIES: dict[str, Any] = {
+    "median_bound": None,
+    "max_share": 1.0,
+    "min_replies": None,
+    "rows": {},
+}
 
 
 def deployment_table(deployment: Deployment) -> dict[str, Any]:

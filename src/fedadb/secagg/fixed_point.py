@@ -40,7 +40,7 @@ class Coding(NamedTuple):
 
     @property
     def scale(self) -> int:
-        """s = ⌊log₂((2³¹ − 1 − m) / (N R))⌋: each client may round up by half a word."""
+        """S = ⌊log₂((2³¹ − 1 − m) / (N R))⌋: each client may round up by half a word."""
         _, exponent = math.frexp((LARGEST - self.clients) / (self.total * self.largest))
         scale = exponent - 1
         if scale < LEAST_SCALE:

@@ -1,6 +1,7 @@
 """A client's reply as words, and the sum of all clients' words as their mean reply.
 
-The words are n_k Δ_k, then n_k, and then two per measurement: its value, and 1 if the client has it.
+The words are n_k Δ_k, then n_k, and then two per measurement: its value, and whether the client
+has it.
 """
 
 import math
