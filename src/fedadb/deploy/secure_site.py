@@ -57,6 +57,9 @@ class Agreed(BaseModel):
     rounds: int  # of the run
 
 
+OFFER_FORM, AGREED_FORM = TypeAdapter(Offer), TypeAdapter(Agreed)
+
+
 @dataclass(frozen=True)
 class SecureSite:
     """A site in one run."""
@@ -74,7 +77,7 @@ class SecureSite:
         """This site's key for the run, which is made when the server first asks for it."""
         path, private = self.directory / OFFER, self.directory / PRIVATE
         if path.exists():
-            return read_json(path, TypeAdapter(Offer))
+            return read_json(path, OFFER_FORM)
         if not private.exists():
             forget_finished_runs(self.state)
             _write_private(private, make_private_key())
@@ -132,7 +135,7 @@ class SecureSite:
         path = self.directory / AGREED
         if not path.exists():
             raise _not_allowed("the sites have not exchanged keys in this run")
-        return read_json(path, TypeAdapter(Agreed))
+        return read_json(path, AGREED_FORM)
 
     def require_rows(self, rows: int) -> None:
         """Raise a Refusal if the site's data have changed since the run began."""
@@ -191,7 +194,7 @@ def forget_finished_runs(state: Path) -> None:
     for private in state.glob(f"*/{SECAGG}/{PRIVATE}"):
         agreed = private.with_name(AGREED)
         if agreed.exists():
-            last = read_json(agreed, TypeAdapter(Agreed)).rounds
+            last = read_json(agreed, AGREED_FORM).rounds
             if MaskedAnswers(private.parent).answered_round(last):
                 private.unlink()
 
