@@ -35,6 +35,7 @@ from fedadb.experiment.backend import Backend, MakeBackend
 from fedadb.experiment.build import make_learner, sample_clients
 from fedadb.experiment.client_models import ClientModels, client_scores
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.disclosure import markdown
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
@@ -52,6 +53,7 @@ from fedadb.storage.records import (
 )
 from fedadb.storage.run_directory import (
     CHECKPOINT,
+    DISCLOSURE,
     EARLIER_CHECKPOINTS,
     ENVIRONMENT,
     EXPERIMENT,
@@ -234,6 +236,7 @@ def start_run(
             if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
+            write_atomically(out / DISCLOSURE, markdown(experiment.table()).encode())
             classes, counts, domains, _ = backend.data
             partition = {"classes": classes, "counts": counts, "domains": domains}
             write_atomically(out / PARTITION, json.dumps(partition).encode())
