@@ -85,7 +85,7 @@ def test_each_client_counts_as_a_reply_of_the_same_words() -> None:
 
 def test_a_missing_reply_ends_the_round() -> None:
     u, replies = make_replies(3, numbers=10)
-    missing = [replies[0], MissingReply("is away"), replies[2]]
+    missing: list[Any] = [replies[0], MissingReply("is away"), replies[2]]
     with pytest.raises(Fault, match="client 1 in round 2: is away; secure aggregation needs all"):
         list(summed(missing, uniform=True)(Weights(u), [0, 1, 2], ROUND))
 
