@@ -76,7 +76,7 @@ def test_a_run_without_it_keeps_its_name() -> None:
 
 def test_server_and_sites_must_agree_on_it() -> None:
     assert shared_settings(experiment())["deployment.secure_aggregation"] is True
-    assert shared_settings(experiment())["deployment.secure_range"] == 1.0
+    assert shared_settings(experiment())["deployment.secure_range"] == 4.0
     at_a_site = shared_experiment(experiment())  # which does not know how many sites there are
     assert at_a_site.deployment.secure_aggregation
 

@@ -141,7 +141,7 @@ class Deployment:
     # whether the server learns the sum of all replies only
     secure_aggregation: Annotated[bool, AGREED_RESULTS] = False
     # largest change of a weight in a round that secure aggregation encodes
-    secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 1.0
+    secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 4.0
 
 
 class Settings(BaseModel):
