@@ -12,7 +12,7 @@ import fedadb
 from fedadb import datasets
 
 MAX_ROWS = 1500  # training images per hospital
-NORM = 2.0  # the longest update with --private; half of the updates are longer without it
+NORM = 2.0  # of an update with --private; without it, two thirds of a run's updates are longer
 
 
 def images_of(
