@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from fedadb.core.data import Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.model import Model
+from fedadb.core.stream import Stream
 from fedadb.deploy.agreement import federation_data, require_no_attack
 from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.evaluation import SiteEvaluator
@@ -21,7 +22,13 @@ from fedadb.deploy.participants import Participants
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
 from fedadb.engine.federate import Snapshot
-from fedadb.experiment.build import DataSummary, build_model, make_learner, pick_device
+from fedadb.experiment.build import (
+    DataSummary,
+    SeededSource,
+    build_model,
+    make_learner,
+    pick_device,
+)
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
 from fedadb.progress import Progress
@@ -60,7 +67,7 @@ def site_backend(
             "out, or let the sites test with deployment.evaluate = 'sites'"
         )
     require_no_attack(experiment)
-    experiment.require_enough_replies()
+    experiment.check_federation()
     spec, test = federation_data(experiment, progress)
     f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)
@@ -79,6 +86,10 @@ class SiteBackend:
     on_status: Callable[[str], None]
     # the last round in which each client's reply was used
     last_used: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def random(self) -> SeededSource:
+        return SeededSource(Stream(self.experiment.seed), self.experiment.federation)
 
     @cached_property
     def data(self) -> DataSummary:
