@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Diverged, Fault
-from fedadb.core.filter import Filter, receive_through, restore
+from fedadb.core.filter import NOT_FINITE, Filter, receive_through, restore
 from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
@@ -125,8 +125,9 @@ def federate(
             broadcast_seconds = time.perf_counter() - began
             chosen = choose(t)
             answers = cohort(sent, chosen, round) if chosen else Replies((), (), needed=0)
-            needed = 0 if mechanism else answers.needed  # noise hides how many there are
-            arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes, needed)
+            arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes, answers.needed)
+            if mechanism is not None:
+                arrivals.tolerate_any()
             noted = arrivals.note(answers, learner.filters, sent.w)
             filtered = receive_through(learner.filters, noted, states, sent.w, round)
             usable = arrivals.select(filtered)
@@ -169,9 +170,14 @@ class _Arrivals:
     inspect: Callable[[Reply[Any]], Any]
     shapes: Mapping[str, tuple[int, ...]]  # of an upload's tensors; empty before the first one
     needed: int  # the replies that a round needs
+    drops_diverged: bool = False  # whether a reply that is not finite is lost, not the whole run
     notes: dict[int, ReplyNote] = field(default_factory=dict)
     used: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
+
+    def tolerate_any(self) -> None:
+        """Let no client decide whether the run continues: that would not be private."""
+        self.needed, self.drops_diverged = 0, True
 
     def note(
         self,
@@ -195,6 +201,8 @@ class _Arrivals:
         for k, answer in itertools.zip_longest(self.clients, answers):
             if k is None or answer is None:
                 raise BadInput("a filter's `incoming` must yield a reply for each reply")
+            if self.drops_diverged and isinstance(answer, Reply) and not is_finite(answer.w.flat):
+                answer = NOT_FINITE
             if isinstance(answer, MissingReply):
                 self.lost[k] = answer.reason
                 continue

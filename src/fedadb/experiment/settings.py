@@ -63,8 +63,7 @@ class Federation:
     partition_seed: Annotated[int | None, SERVER] = None  # None: the experiment's seed
     # "seeded": the clients of round t follow from (seed, t). "reference": from t alone, as in the
     # code that the paper builds on (the FedNTD and FedSOL repositories), so all seeds sample alike.
-    # "poisson": each client takes part with probability ρ, so a round has ρK on average and may have
-    # none.
+    # "poisson": each client takes part with probability ρ, so a round has ρK on average, or none.
     sampling: Annotated[Literal["seeded", "reference", "poisson"], SERVER] = "seeded"
 
     @property

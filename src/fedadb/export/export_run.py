@@ -50,7 +50,7 @@ def export_run(
     run = read_run(directory, progress)
     transform = run.spec.require_images("an exported model")
     channels, height, width = run.spec.shape
-    last = read_records(directory / ROUNDS)[-1]
+    last = (read_records(directory / ROUNDS) or [{}])[-1]  # an unfinished run is refused below
     card = ModelCard(
         experiment=run.experiment.toml(),
         classes=run.spec.classes,
