@@ -104,7 +104,7 @@ class SecretSource:
 
 def uniforms(key: bytes, n: int) -> NDArray[np.float64]:
     """Numbers in [0, 1), of 53 bits each, from the key's ChaCha20 stream."""
-    return (_words(key, n) >> np.uint64(11)) * 2.0**-53
+    return (_words(key, n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def normals(key: bytes, n: int) -> NDArray[np.float64]:
