@@ -168,6 +168,24 @@ def test_a_round_that_failed_counts_as_a_release(tmp_path: Path) -> None:
     assert recorded == [everyone.epsilon(1.0, n, DELTA) for n in (1, 2, 4, 5)]
 
 
+def test_a_noisy_model_is_saved_before_a_site_receives_it(tmp_path: Path) -> None:
+    """So a crash afterwards cannot make another model of the same noise."""
+    saved: list[tuple[int, int]] = []
+
+    def looks(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+            t = 0
+            if checkpoint.exists():
+                _, metadata = read_tensors(checkpoint, "")
+                t = json.loads(metadata["round"])[0]
+            saved.append((int(message.metadata.group_id), t))
+        return app(message, context)
+
+    train(private(participation=1.0), tmp_path, {0: looks})
+    assert saved == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
 def test_no_reply_is_dropped_because_of_the_others(tmp_path: Path) -> None:
     """deployment.median_bound compares replies; clipping bounds each by itself."""
 

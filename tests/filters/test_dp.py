@@ -4,7 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -88,6 +88,21 @@ def test_a_long_update_is_clipped_in_float64() -> None:
     long = Reply(Weights(Vector(flat, u.layout)), torch.tensor(3))
     w = released(Mechanism(1.0, 0.5, 1.0, NoNoise()), long, u=u)
     assert 1 - 2e-6 < float(w.flat.double().norm()) <= 1
+
+
+def test_what_is_sent_beyond_weights_is_refused() -> None:
+    """An algorithm of the user's own need not say what it uploads before it does."""
+
+    class More(NamedTuple):
+        w: Vector
+        n: Tensor
+
+    with pytest.raises(BadInput, match="these replies are a More, which has more than weights"):
+        released(
+            Mechanism(1.0, 0.5, 1.0, NoNoise()),
+            Reply(More(U, torch.tensor(1)), torch.tensor(3)),
+            u=U,
+        )
 
 
 def test_noise_is_independent_between_rounds_and_purposes() -> None:
@@ -301,6 +316,7 @@ CONFLICTS: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"deployment": {"rows": {"a": 3}}}, r"deployment\.rows counts .*drop it"),
     "share": ({"deployment": {"max_share": 0.3}}, r"deployment\.max_share counts .*drop it"),
     "reference": ({"federation": {"sampling": "reference"}}, "same clients in every run"),
+    "alone": ({"federation": {"clients": 1, "participation": 1.0}}, "give delta, below 1"),
 }
 
 

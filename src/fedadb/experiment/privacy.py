@@ -106,6 +106,8 @@ def check_private_federation(e: "Experiment") -> None:
     privacy, federation = privacy_of(e), e.federation
     if privacy is None:
         return
+    if privacy.delta >= 1:
+        raise BadInput("filter: DP promises nothing about one client alone; give delta, below 1")
     if federation.sampling == "reference" and not privacy.accountant.everyone:
         raise BadInput(
             "federation.sampling = 'reference' draws the same clients in every run, so that DP "

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fedadb.core.errors import BadInput
 from fedadb.core.replies import Replies, Reply
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
@@ -79,6 +80,11 @@ class Mechanism:
         norm, within, m = float(state.norm), 0, 0
         total = torch.zeros_like(u.flat, dtype=torch.float64)
         for reply in replies:
+            if not isinstance(reply.upload, Weights):
+                raise BadInput(
+                    "filter: DP makes weights private, and these replies are a "
+                    f"{type(reply.upload).__name__}, which has more than weights"
+                )
             update = reply.w.flat.double() - u.flat.double()
             length = float(torch.linalg.vector_norm(update))
             total += update if length <= norm else update * (norm * MARGIN / length)
