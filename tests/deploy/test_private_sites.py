@@ -114,6 +114,18 @@ def test_without_its_secrets_a_run_cannot_be_counted(tmp_path: Path, lost: str) 
         open_secrets(tmp_path, federation, 1)
 
 
+def test_a_note_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+    """The process ended while it wrote the note, before anything was drawn."""
+    federation = Federation(clients=3)
+    open_secrets(tmp_path, federation, 0).sample(1)
+    with (tmp_path / LOG).open("a") as file:
+        file.write('{"rou')
+    source = open_secrets(tmp_path, federation, 1)
+    assert source.releases(1) == 1
+    source.sample(2)
+    assert open_secrets(tmp_path, federation, 2).releases(2) == 2
+
+
 def test_whose_replies_were_used_is_known_after_a_restart(tmp_path: Path) -> None:
     source = open_secrets(tmp_path, Federation(clients=3), 0)
     for t, clients in ((1, [0, 2]), (2, [1]), (2, [0]), (3, [1])):

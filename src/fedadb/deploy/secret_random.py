@@ -38,8 +38,7 @@ def open_secrets(directory: Path, federation: Federation, rounds: int) -> "Secre
             file.write(secrets.token_bytes(KEY_BYTES))
     try:
         material = key.read_bytes()
-        lines = log.read_text().splitlines() if log.exists() else []
-        known = [json.loads(line) for line in lines]
+        known = [json.loads(line) for line in _complete_lines(log)] if log.exists() else []
     except (OSError, ValueError) as error:
         raise _lost(directory, rounds) from error
     source = SecretSource(directory, federation, material, known)
@@ -118,6 +117,15 @@ def normals(key: bytes, n: int) -> NDArray[np.float64]:
 def _words(key: bytes, n: int) -> NDArray[np.uint64]:
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
     return np.frombuffer(cipher.encryptor().update(bytes(8 * n)), dtype="<u8")
+
+
+def _complete_lines(log: Path) -> list[str]:
+    """The lines of the file, after an incomplete last one is cut off: nothing was drawn for it."""
+    text = log.read_text()
+    complete = text[: text.rfind("\n") + 1]
+    if complete != text:
+        os.truncate(log, len(complete.encode()))
+    return complete.splitlines()
 
 
 def _private(path: Path, flags: int) -> int:
