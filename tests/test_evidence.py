@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from evidence.pages import PAGES, TABLES, with_tables
 from evidence.rows import assignments, command, read_rows, row_of, write_rows
+
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run
