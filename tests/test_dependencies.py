@@ -18,6 +18,7 @@ EXTRAS = {
     "cluster": ["ray"],
     "experiment": ["tune"],
     "export": ["onnx"],
+    "filters": ["privacy"],
     "observers": ["tensorboard", "mlflow", "wandb"],
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedadb
 from fedadb.core.errors import BadInput
@@ -33,6 +34,7 @@ def experiment(secure: bool = True, **settings: Any) -> Experiment:
         ({"filter": [{"name": "nnm", "f": 1}]}, "needs single replies"),
         ({"filter": [{"name": "norm_bound", "norm": 5.0}]}, "NormBound.* needs single replies"),
         ({"filter": [{"name": "clip", "quantile": 0.5}]}, "Clip.* needs single replies"),
+        ({"filter": [{"name": "dp", "quantile": 0.5, "noise": 0.1}]}, "DP.* needs single replies"),
         ({"filter": [{"name": "int8"}]}, "Int8 compresses .* drop the filter or deployment"),
         ({"filter": [{"name": "top_k"}]}, "TopK compresses"),
         ({"attack": {"name": "sign_flip", "clients": 1}}, "attack: attackers replace single"),
@@ -57,6 +59,7 @@ def test_conflicts_are_refused(settings: dict[str, Any], sentence: str) -> None:
     "settings",
     [
         {"filter": [{"name": "clip", "norm": 1.0}]},
+        {"filter": [{"name": "dp", "norm": 1.0, "noise": 0.5}]},
         {"deployment": {"median_bound": "none", "max_share": 1.0}},
         {"deployment": {"median_bound": 10.0, "max_share": 0.5}},
         {"server": {"optimizer": {"name": "adam"}}},
@@ -88,12 +91,25 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_an_interrupted_run_resumes_bit_identically_with_other_keys(tmp_path: Path) -> None:
-    e = experiment(
-        dataset="digits", rounds=3, local={"epochs": 1}, engine={"workers": 1}, algorithm="fedavg"
-    )
+    e = experiment(dataset="digits", local={"epochs": 1}, engine={"workers": 1}, algorithm="fedavg")
     fedadb.run(e, tmp_path / "whole")
     rounds = fedadb.rounds(e, tmp_path / "resumed")
     assert len(list(islice(rounds, 1))) == 1
     rounds.close()
     fedadb.run(e, tmp_path / "resumed")
     require_equal_weights(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_noise_is_added_to_the_sum(tmp_path: Path) -> None:
+    """Differential privacy needs no single replies, and all clients count alike in both."""
+    settings: dict[str, Any] = {
+        "rounds": 1,
+        "local": {"epochs": 1},
+        "engine": {"workers": 1},
+        "filter": [{"name": "dp", "norm": 0.1, "noise": 0.01}],
+    }
+    secure = fedadb.run(experiment(**settings), tmp_path / "secure")
+    plain = fedadb.run(experiment(False, **settings), tmp_path / "plain")
+    assert secure.rounds[0]["epsilon"] == plain.rounds[0]["epsilon"]
+    for name, expected in plain.weights().items():
+        torch.testing.assert_close(secure.weights()[name], expected, rtol=0, atol=1e-6)

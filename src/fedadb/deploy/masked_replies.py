@@ -38,12 +38,12 @@ def masked_reply(
         train: Trains the round.
     """
     secure.require_rows(rows)
-    if (all_rows := request.round.examples) < rows:
+    clients, measures = len(secure.roster.public_keys), e.algorithm.measures
+    coding = Coding(clients, request.round.examples, e.deployment.secure_range, counts_alike(e))
+    if coding.weight(rows) > coding.total:
         raise Refusal(
             NOT_ALLOWED, "this site alone has more rows than the server says that all have"
         )
-    clients, measures = len(secure.roster.public_keys), e.algorithm.measures
-    coding = Coding(clients, all_rows, e.deployment.secure_range, counts_alike(e))
     count = word_count(u, measures)
     exchange = secure.exchange(request, received, coding.scale, count, TRAIN)
 

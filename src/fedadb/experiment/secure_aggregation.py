@@ -9,6 +9,7 @@ from fedadb.core.filter import Compressor
 from fedadb.core.vector import Weights
 from fedadb.experiment import validation
 from fedadb.experiment.settings import Deployment, Federation
+from fedadb.filters.dp import DP
 
 if TYPE_CHECKING:
     from fedadb.experiment.config import Experiment
@@ -71,7 +72,8 @@ def require_only_sums(e: "Experiment") -> None:
 
 def counts_alike(e: "Experiment") -> bool:
     """Whether all clients count alike in the mean, and not by their rows."""
-    return e.algorithm.mean_weights == "uniform"
+    private = any(isinstance(one, DP) for one in e.filter)  # no client may count for more
+    return private or e.algorithm.mean_weights == "uniform"
 
 
 def _require_mean_only(e: "Experiment") -> None:

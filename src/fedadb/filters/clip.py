@@ -42,6 +42,10 @@ class Clip(Filter):
     def needs_single_replies(self) -> bool:
         return self.quantile is not None
 
+    @property
+    def compares_replies(self) -> bool:
+        return self.quantile is not None
+
     def outgoing(
         self, reply: Reply[Any], memory: Any, u: Vector, round: Round
     ) -> tuple[Reply[Any], Any]:
