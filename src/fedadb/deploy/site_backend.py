@@ -103,8 +103,8 @@ def _require_secret(privacy: Privacy, private: Path | None) -> None:
     """Raise BadInput unless a private run can keep secret what must be."""
     if private is None:
         raise BadInput(
-            "filter: DP needs a key that only the server has, and Flower's own runtime has no "
-            "place for it; use `fedadb deploy server`"
+            "filter: DP keeps notes that only the server may read, and Flower's own runtime has no "
+            "place for them; use `fedadb deploy server`"
         )
     if not (privacy.accountant.poisson or privacy.accountant.everyone):
         raise BadInput(
