@@ -8,6 +8,7 @@ from website.api_pages import api_pages
 from website.commands_page import commands_page
 from website.navigation import expand
 from website.repository import DOCS, TOP_PAGES, rewrite_links, site_uri, source_pages
+from website.settings_page import settings_page
 
 
 def generated_pages() -> dict[str, str]:
@@ -15,7 +16,10 @@ def generated_pages() -> dict[str, str]:
     pages = {uri: rewrite_links(path.read_text(), path) for path, uri in TOP_PAGES.items()}
     pages |= {site_uri(path): text for path, text in source_pages().items()}
     pages |= {f"reference/api/{name}": text for name, text in api_pages().items()}
-    return pages | {"reference/commands.md": commands_page()}
+    return pages | {
+        "reference/commands.md": commands_page(),
+        "reference/settings.md": settings_page(),
+    }
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -30,7 +30,7 @@ def site_uri(path: Path) -> str:
 
 
 def linked_files(page: Path) -> set[Path]:
-    """The files of the repository to which a page links; BrokenLink is mkdocs' to find."""
+    """The files of the repository to which a page links. mkdocs finds broken links."""
     targets = (page.parent / found[0] for found in LINK.findall(page.read_text()))
     return {path for target in targets if (path := Path(os.path.normpath(target))).exists()}
 
@@ -64,4 +64,4 @@ def source_pages() -> dict[Path, str]:
     pages = [*DOCS.rglob("*.md"), *TOP_PAGES]
     linked = {path for page in pages for path in linked_files(page)}
     shown = {path for path in linked if site_uri(path).startswith("source/")}
-    return {path: source_page(path) for path in sorted(shown) if path.name != "README.md"}
+    return {path: source_page(path) for path in sorted(shown)}
