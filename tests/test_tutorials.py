@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fedadb.experiment.presets import PRESETS
 from tests.command_line import invoke, start
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -65,6 +66,7 @@ def execute(words: list[str]) -> None:
 def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(PRESETS["digits"]["local"], "epochs", 1)
 
 
 @pytest.mark.integration
