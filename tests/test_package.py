@@ -1,5 +1,6 @@
 """The package as people install it: its metadata, and clean environments."""
 
+import json
 import os
 import subprocess
 import sys
@@ -76,6 +77,16 @@ def test_the_wheel_runs_in_a_clean_environment(python: str, wheel: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith(f"fedadb {PROJECT['version']}, torch ")
     assert "kernels: " in done.stdout
+
+
+@pytest.mark.slow
+def test_the_types_are_complete(wheel: Path, tmp_path: Path) -> None:
+    environment = install(sys.executable, str(wheel), tmp_path / "env")
+    words = [sys.executable, "-m", "pyright", "--verifytypes", "fedadb", "--ignoreexternal"]
+    done = subprocess.run(
+        [*words, "--outputjson"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+    )
+    assert json.loads(done.stdout)["typeCompleteness"]["completenessScore"] > 0.95
 
 
 @pytest.mark.slow
