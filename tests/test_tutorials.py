@@ -45,7 +45,7 @@ def commands(page: Path) -> Iterator[list[str]]:
         if language == "python" and not title:
             yield ["python", "program.py"]
         elif language == "bash":
-            for line in shortened(text).splitlines():
+            for line in shortened(text).replace("\\\n", "").splitlines():
                 yield shlex.split(line)
 
 

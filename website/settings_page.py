@@ -31,7 +31,7 @@ runs](../quickstart.md) explains how to give them, and which defaults depend on 
 - **changes:** what a setting can change: the results, only what is recorded beside them, only
   their rounding, or nothing but how a run is carried out. A run can resume with other values of
   settings that change nothing.
-- **sites agree:** the server and the sites of a real federation must have the same value.
+- **agreed:** the server and the sites of a real federation must have the same value.
 """
 NAMED: Mapping[str, Mapping[str, type[Any]]] = {
     "model": MODELS,
@@ -115,8 +115,8 @@ def _summary(cls: type) -> str:
 
 
 def _table(prefix: str, fields: list[Field], key: str = "") -> Iterator[str]:
-    yield "| key | meaning | default | allowed | changes | sites agree |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| key | meaning | default | allowed | changes |"
+    yield "| --- | --- | --- | --- | --- |"
     for field in fields:
         one = role(f"{key}.{field.name}" if key else f"{prefix}{field.name}")
         cells = [
@@ -124,8 +124,7 @@ def _table(prefix: str, fields: list[Field], key: str = "") -> Iterator[str]:
             field.meaning,
             _shown(field.default),
             _allowed(field.hint),
-            one.affects,
-            "yes" if one.shared else "",
+            f"{one.affects}; agreed" if one.shared else one.affects,
         ]
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
