@@ -116,6 +116,7 @@ from fedadb.partition.file import File as File
 from fedadb.partition.iid import Iid as Iid
 from fedadb.partition.protocol import Labels as Labels
 from fedadb.partition.protocol import class_counts as class_counts
+from fedadb.partition.reference import ReferenceDirichlet as ReferenceDirichlet
 from fedadb.partition.shards import Shards as Shards
 from fedadb.roles import Searched as Searched
 

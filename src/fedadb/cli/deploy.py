@@ -16,6 +16,7 @@ from fedadb.cli.terminal import (
     console,
     experiment_table,
     sets,
+    show_disclosures,
     show_error,
     show_message,
     show_progress,
@@ -148,6 +149,7 @@ def server(
         show_message(f"finished earlier, in {out}")
         show_results([out])
         return
+    show_disclosures(e.table())
     sites = public_keys(directory)
     if sites and len(sites) != e.federation.clients:
         raise BadInput(
@@ -210,6 +212,7 @@ def site(
     from fedadb.experiment.config import Experiment
 
     e = Experiment.read(experiment_table(experiment, settings))
+    show_disclosures(e.table())
     with _as_service("the same command connects again"):
         run_site(directory, e, server, data, threads, show_message, max_runs)
     show_message("stopped; the same command connects again")

@@ -178,7 +178,7 @@ class Experiment(Settings):
         server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
         # A key that all runs have would change the names of runs that have no attack.
-        attack = {"attack": validation.to_named_table(ATTACKS, self.attack)} if self.attack else {}
+        attack = {"attack": _short_table(ATTACKS, self.attack)} if self.attack else {}
         return {
             "dataset": str(self.dataset),
             "rounds": self.rounds,
@@ -193,7 +193,7 @@ class Experiment(Settings):
             "local": local,
             "server": server,
             "algorithm": algorithm_table(self.algorithm),
-            "filter": [_filter_table(one) for one in self.filter],
+            "filter": [_short_table(FILTERS, one) for one in self.filter],
             "engine": validation.to_table(self.engine),
             "deployment": validation.to_table(self.deployment),
             **attack,
@@ -217,13 +217,13 @@ def _attack(given: Any) -> Attack | None:
     return attack
 
 
-def _filter_table(one: Filter) -> dict[str, Any]:
-    """Of our own filters, a setting without a value is left out.
+def _short_table(registry: Mapping[str, type[Any]], one: Any) -> dict[str, Any]:
+    """Of our own filters and attacks, a setting without a value is left out.
 
     `clip` had no `quantile` at first, and its runs keep their names.
     """
-    table = validation.to_named_table(FILTERS, one)
-    ours = type(one) in FILTERS.values()
+    table = validation.to_named_table(registry, one)
+    ours = type(one) in registry.values()
     return {key: v for key, v in table.items() if v != "none"} if ours else table
 
 

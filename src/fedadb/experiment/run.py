@@ -35,11 +35,12 @@ from fedadb.experiment.backend import Backend, MakeBackend
 from fedadb.experiment.build import make_learner, sample_clients
 from fedadb.experiment.client_models import ClientModels, client_scores
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.disclosure import markdown
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
 from fedadb.experiment.personal import personal_record, write_accuracies
-from fedadb.experiment.simulation import simulation
+from fedadb.experiment.simulation import attackers, simulation
 from fedadb.kernels.selection import kernels_of
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
@@ -52,6 +53,7 @@ from fedadb.storage.records import (
 )
 from fedadb.storage.run_directory import (
     CHECKPOINT,
+    DISCLOSURE,
     EARLIER_CHECKPOINTS,
     ENVIRONMENT,
     EXPERIMENT,
@@ -234,8 +236,11 @@ def start_run(
             if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
+            write_atomically(out / DISCLOSURE, markdown(experiment.table()).encode())
             classes, counts, domains, _ = backend.data
-            partition = {"classes": classes, "counts": counts, "domains": domains}
+            partition: dict[str, Any] = {"classes": classes, "counts": counts, "domains": domains}
+            if experiment.attack is not None:
+                partition["attackers"] = sorted(attackers(experiment))
             write_atomically(out / PARTITION, json.dumps(partition).encode())
             kernels = kernels_of(backend.f)
             note_environment(out / ENVIRONMENT, start.round.t, experiment, kernels)
