@@ -21,7 +21,7 @@ test: $(DEV_STAMP) browser
 
 # The documentation site, in build/site: open index.html there. Any warning fails.
 docs: $(DEV_STAMP)
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build
 
 # Lines that the tests reach, without the processes of a real federation.
 coverage: $(DEV_STAMP)
