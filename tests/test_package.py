@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -44,8 +45,11 @@ def test_every_extra_is_tried() -> None:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the source distribution."""
-    place = tmp_path_factory.mktemp("dist")
-    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place), str(ROOT)]
+    sources, place = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
+    shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("*.egg-info"))
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, sources)
+    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place), str(sources)]
     subprocess.run(words, check=True, capture_output=True)
     assert list(place.glob("*.tar.gz"))
     (built,) = place.glob("*.whl")
@@ -54,12 +58,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def install(python: str, requirement: str, place: Path) -> dict[str, str]:
     """Install into a new environment; returns the variables with which its programs run."""
+    # What this process finds there would count as installed.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
     subprocess.run([python, "-m", "venv", str(place)], check=True)
     pip = [str(place / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, *constraints, requirement], check=True)
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return {**kept, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([*pip, *constraints, requirement], check=True, env=environment)
+    return environment
 
 
 @pytest.mark.slow
