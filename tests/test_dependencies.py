@@ -17,6 +17,7 @@ EXTRAS = {
     "cluster": ["ray"],
     "experiment": ["tune"],
     "export": ["onnx"],
+    "filters": ["privacy"],
     "observers": ["tensorboard", "mlflow", "wandb"],
 }
 

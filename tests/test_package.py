@@ -20,6 +20,8 @@ USES = {
     "federation": "fedadb deploy keys server --host localhost",
     "mlflow": f"{ONE_ROUND} --track mlflow",
     "onnx": f"{ONE_ROUND} && fedadb export run --to model.onnx",
+    "privacy": f"{ONE_ROUND} --set federation.sampling=poisson "
+    "--set 'filter=[{name=\"dp\", norm=1.0, noise=1.0}]'",
     "ray": f"{ONE_ROUND} --set engine.backend=ray",
     "tensorboard": f"{ONE_ROUND} --track tensorboard",
     "tune": "fedadb tune --algorithms fedavg --budget 2 --set rounds=1 --set validation=0.1",

@@ -94,6 +94,7 @@ from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
 from fedadb.filters.centred_clip import CentredClip as CentredClip
 from fedadb.filters.clip import Clip as Clip
+from fedadb.filters.dp import DP as DP
 from fedadb.filters.geometric_median import GeometricMedian as GeometricMedian
 from fedadb.filters.int8 import Int8 as Int8
 from fedadb.filters.median import Median as Median

@@ -82,6 +82,7 @@ def job(tmp_path: Path) -> Job:
         sites={"north": (tmp_path / "site" / keys.SITE_PUBLIC).read_text()},
         experiment="",
         out=str(tmp_path / "runs" / "run"),
+        private=str(tmp_path / "server" / "private"),
     )
 
 

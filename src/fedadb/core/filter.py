@@ -56,6 +56,11 @@ class Filter:
         """The replies that a round must have, or the filter cannot do what it promises."""
         return 1
 
+    @property
+    def compares_replies(self) -> bool:
+        """Whether what the server's end does with a reply depends on other replies."""
+        return type(self).incoming is not Filter.incoming
+
     # client
 
     def memory(self, w: Vector) -> Any:

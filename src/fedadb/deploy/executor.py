@@ -69,6 +69,7 @@ class Job(NamedTuple):
     sites: dict[str, str]  # the public key of each site by name
     experiment: str  # TOML
     out: str  # the run's directory
+    private: str  # the directory for the secrets of private runs
     from_round: int | None = None  # the round to return to
     any_kernels: bool = False  # whether to resume on other kernels
 
@@ -135,7 +136,13 @@ def execute(job: Job) -> None:
             grid.begin(job)
             experiment = Experiment.read(parse_toml(job.experiment, "the experiment"))
             for record in train_with_sites(
-                grid, experiment, out, on_status, job.from_round, job.any_kernels
+                grid,
+                experiment,
+                out,
+                on_status,
+                job.from_round,
+                job.any_kernels,
+                Path(job.private),
             ):
                 print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
             result, reason = SubStatus.COMPLETED, ""

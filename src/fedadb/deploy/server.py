@@ -1,8 +1,8 @@
 """A federation's server: a SuperLink that only this machine reaches, and a proxy for the sites.
 
 Its directory holds the keys (`fedadb deploy keys`), `sites/NAME.pub` for each site that may take
-part, and what the server writes: `superlink.db`, `application/`, `executor.json`, `flower/` and
-`logs/`.
+part, and what the server writes: `superlink.db`, `application/`, `executor.json`, `flower/`,
+`logs/` and `private/`.
 """
 
 import json
@@ -44,6 +44,7 @@ from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import ROUNDS
 
 SUPERLINK = "fedadb"  # the SuperLink's name in the configuration of Flower's command line
+PRIVATE = "private"  # the directory for the secrets of differentially private runs
 EXECUTOR = "executor"  # the process that trains with the sites
 START_SECONDS = 180.0  # for a process to open its port, and for a Flower command to end
 POLL_SECONDS = 0.5  # between two looks at the run's records
@@ -122,6 +123,7 @@ class RunningServer:
             sites=public_keys(self.directory),
             experiment=experiment.toml(),
             out=str(out.resolve()),
+            private=str(self.directory / PRIVATE),
             from_round=from_round,
             any_kernels=any_kernels,
         )

@@ -25,6 +25,7 @@ from fedadb.experiment import validation
 from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
+from fedadb.experiment.privacy import check_privacy, check_private_federation
 from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
 from fedadb.filters import FILTERS
 from fedadb.models import Architecture
@@ -53,10 +54,8 @@ class Experiment(Settings):
                 super().__init__(**given)
             except ValidationError as error:
                 raise BadInput(validation.explain(error, "", Experiment)) from error
-            if (
-                "federation" in given
-            ):  # a site of a real federation does not know how many there are
-                self.require_enough_replies()
+            if "federation" in given:  # a site of a real federation does not know it
+                self.check_federation()
 
     # Python takes data in memory as well.
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
@@ -140,7 +139,7 @@ class Experiment(Settings):
             if one.replaces_replies and self.algorithm.needs_single_replies:
                 raise BadInput(
                     f"filter: {type(one).__name__} replaces replies by a result of several, but "
-                    f"{name} needs single replies"
+                    f"{name} needs single replies; drop the filter, or choose another method"
                 )
             kind = upload_kind(self.algorithm)
             if one.replaces_replies and kind is not None and kind is not Weights:
@@ -150,12 +149,19 @@ class Experiment(Settings):
                     f"{name} also send {', '.join(others)}; choose a method that sends weights only"
                 )
         check_filters(self.filter, self.algorithm)
+        check_privacy(self)
         return self
 
-    def require_enough_replies(self) -> None:
-        """Raise BadInput if a round has too few clients for a filter."""
+    def check_federation(self) -> None:
+        """Raise BadInput if a filter cannot work with the clients that a round has."""
+        check_private_federation(self)
         m = self.federation.sampled
         for one in self.filter:
+            if one.replies_needed > 1 and self.federation.sampling == "poisson":
+                raise BadInput(
+                    f"filter: {one} needs at least {one.replies_needed} replies per round, but "
+                    "with federation.sampling = 'poisson' a round may have none; use 'seeded'"
+                )
             if m < one.replies_needed:
                 raise BadInput(
                     f"filter: {one} needs at least {one.replies_needed} replies per round, but a "

@@ -63,11 +63,12 @@ class Federation:
     partition_seed: Annotated[int | None, SERVER] = None  # None: the experiment's seed
     # "seeded": the clients of round t follow from (seed, t). "reference": from t alone, as in the
     # code that the paper builds on (the FedNTD and FedSOL repositories), so all seeds sample alike.
-    sampling: Annotated[Literal["seeded", "reference"], SERVER] = "seeded"
+    # "poisson": each client takes part with probability ρ, so a round has ρK on average, or none.
+    sampling: Annotated[Literal["seeded", "reference", "poisson"], SERVER] = "seeded"
 
     @property
     def sampled(self) -> int:
-        """The number of clients in a round."""
+        """The number of clients in a round, on average if they are sampled one by one."""
         return int(self.clients * self.participation + 1e-9)
 
 

@@ -29,6 +29,7 @@ from fedadb.engine.stacked import Stacked
 from fedadb.experiment.build import (
     DataSummary,
     FederatedData,
+    SeededSource,
     build_data,
     build_model,
     make_learner,
@@ -47,7 +48,7 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
-    experiment.require_enough_replies()
+    experiment.check_federation()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
     if attack := experiment.attack:
@@ -77,6 +78,10 @@ class Simulation:
     @property
     def data(self) -> DataSummary:
         return self.federated.summary
+
+    @property
+    def random(self) -> SeededSource:
+        return SeededSource(Stream(self.experiment.seed), self.experiment.federation)
 
     def client_name(self, k: int) -> str:
         return str(k)
