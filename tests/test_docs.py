@@ -257,7 +257,7 @@ def default_settings() -> dict[str, Any]:
             inner = validation.to_table(defaults[key].default)
             inner |= {"partition": "dirichlet"} if key == "federation" else {}
             inner |= {"optimizer": "sgd", "schedule": "exponential"} if key == "local" else {}
-            settings |= {f"{key}.{name}": inner.get(name) for name in value}
+            settings |= {f"{key}.{name}": inner.get(name) for name in {**value, **inner}}
         elif isinstance(value, dict):
             settings[key] = value["name"]
         else:

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.client_app import app
 from fedadb.deploy.messages import make_content, tensor_record, tensors_in
-from fedadb.deploy.secret_random import KEY, LOG, normals, open_secrets, uniforms
+from fedadb.deploy.secret_random import LOG, normals, open_secrets, uniforms
 from fedadb.deploy.server_app import train_with_sites
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Federation
@@ -90,26 +90,33 @@ def test_a_round_that_is_tried_again_draws_other_clients_and_other_noise(tmp_pat
     assert source.releases(1) == 2
     assert first != second
     assert not torch.equal(noise, source.normals(1, "update", 4))
-    again = open_secrets(tmp_path / "secrets", federation, 1)
-    assert again.releases(1) == 2
-    assert torch.equal(again.normals(1, "update", 4), source.normals(1, "update", 4))
+    assert open_secrets(tmp_path / "secrets", federation, 1).releases(1) == 2
+
+
+def test_a_server_that_was_restored_from_a_backup_draws_other_noise(tmp_path: Path) -> None:
+    """Its notes are those of before, so that nothing on the disk may decide on the noise."""
+    noise = []
+    for name in ("server", "backup"):
+        source = open_secrets(tmp_path / name, Federation(clients=3), 0)
+        source.sample(1)
+        noise.append(source.normals(1, "update", 4))
+    assert not torch.equal(*noise)
 
 
 def test_the_secrets_belong_to_their_owner(tmp_path: Path) -> None:
     source = open_secrets(tmp_path / "secrets", Federation(clients=3), 0)
     source.sample(1)
-    for name in (KEY, LOG):
-        assert stat.S_IMODE((tmp_path / "secrets" / name).stat().st_mode) == 0o600
+    assert [path.name for path in (tmp_path / "secrets").iterdir()] == [LOG]  # and no key
+    assert stat.S_IMODE((tmp_path / "secrets" / LOG).stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
-    assert len((tmp_path / "secrets" / KEY).read_bytes()) == 32
-    assert source.key.hex() not in repr(source)
+    assert source.keys[1].hex() not in (tmp_path / "secrets" / LOG).read_text()
+    assert "keys" not in repr(source)
 
 
-@pytest.mark.parametrize("lost", [KEY, LOG])
-def test_without_its_secrets_a_run_cannot_be_counted(tmp_path: Path, lost: str) -> None:
+def test_without_its_notes_a_run_cannot_be_counted(tmp_path: Path) -> None:
     federation = Federation(clients=3)
     open_secrets(tmp_path, federation, 0).sample(1)
-    (tmp_path / lost).unlink()
+    (tmp_path / LOG).unlink()
     with pytest.raises(Fault, match="without which ε cannot be counted"):
         open_secrets(tmp_path, federation, 1)
 
@@ -146,10 +153,7 @@ def test_records_promise_epsilon_and_hide_who_took_part(tmp_path: Path) -> None:
         assert not {"lost", "bytes_up", "tau", "gamma", "beta"} & record.keys()
     partition = json.loads((tmp_path / "run" / "partition.json").read_text())
     assert partition["counts"] == []
-    key = (secrets_of(tmp_path) / KEY).read_bytes()
-    for path in (tmp_path / "run").rglob("*"):
-        assert path.name not in (KEY, LOG)
-        assert path.is_dir() or key not in path.read_bytes()
+    assert LOG not in [path.name for path in (tmp_path / "run").rglob("*")]
     _, metadata = read_tensors(tmp_path / "run" / "model.safetensors", "")
     assert "simulated" not in metadata["privacy"]
     asked = [line["asked"] for line in log(tmp_path) if "asked" in line]

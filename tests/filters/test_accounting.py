@@ -1,6 +1,7 @@
 """ε against published numbers of dp-accounting 0.6.0, and how it moves."""
 
 import itertools
+import math
 import sys
 
 import pytest
@@ -79,6 +80,20 @@ def test_a_fixed_number_of_clients_is_another_promise_than_poisson_sampling() ->
 def test_delta_is_below_one_in_the_number_of_clients() -> None:
     assert default_delta(20) == EXACT(0.037, abs=5e-4)
     assert default_delta(1000) == EXACT(1000**-1.1)
+
+
+@pytest.mark.parametrize("accountant", [Accountant(50, 0.2, True), Accountant(50, 1.0, False)])
+def test_epsilon_is_finite_for_all_settings_that_are_allowed(accountant: Accountant) -> None:
+    """An infinite one could not be recorded, and the search for its noise would not end."""
+    for noise in (0.1, 1000.0):
+        assert 0 <= accountant.epsilon(noise, 100, 1e-12) < math.inf
+    assert accountant.epsilon(accountant.noise_for(0.01, 100, 1e-12), 100, 1e-12) <= 0.01
+
+
+def test_little_noise_is_counted_by_larger_steps_and_never_too_low() -> None:
+    """ε = 1609.940 in the small steps of much noise, which take 3 s."""
+    found = Accountant(50, 0.2, True).epsilon(0.1, 100, 1e-3)
+    assert 1609.939 < found < 1610
 
 
 def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,11 @@ def test_anchors_are_functions_of_the_server_alone() -> None:
         ({"norm": 1.0}, r"filter\.0\.epsilon is missing; give epsilon, or noise"),
         ({"norm": 1.0, "noise": 1.0, "epsilon": 8.0}, "give one of them"),
         ({"norm": 1.0, "noise": 1.0, "rate": 0.1}, "needs quantile"),
-        ({"norm": 1.0, "noise": 0.0}, "greater than 0"),
+        ({"quantile": 0.5, "noise": 1.0, "rate": 1e4}, "less than or equal to 1"),
+        ({"norm": 1.0, "noise": 0.0}, r"greater than or equal to 0\.1"),
+        ({"norm": 1.0, "noise": 1e6}, "less than or equal to 1000"),
+        ({"norm": 1.0, "epsilon": 1e-9}, r"greater than or equal to 0\.01"),
+        ({"norm": 1.0, "epsilon": 8.0, "delta": 1e-30}, r"greater than or equal to 0\.0{11}1"),
         ({"norm": 1.0, "noise": 1.0, "delta": 1.0}, "less than 1"),
     ],
 )

@@ -48,6 +48,14 @@ def test_the_report_and_the_page_show_it(tmp_path: Path) -> None:
     assert PROMISE["privacy"] in (tmp_path / "report" / "privacy.md").read_text()
 
 
+def test_a_label_names_the_filter_and_not_its_place_in_the_list(tmp_path: Path) -> None:
+    for filters in (DP, [{"name": "clip", "norm": 1.0}]):
+        make_run(tmp_path / "runs", [0.5, 0.6], filter=filters)
+    labels = compare(tmp_path / "runs").settings
+    assert sorted("filter=dp" in label for label in labels) == [False, True]
+    assert not any("0=" in label for label in labels)
+
+
 def test_runs_that_are_not_private_have_no_such_table(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", [0.5, 0.6])
     assert privacy_table(compare(tmp_path / "runs")) is None

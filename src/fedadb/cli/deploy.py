@@ -91,6 +91,23 @@ def make_keys(
 
 
 @deploy.command()
+def fingerprint(
+    directory: Annotated[Path, typer.Argument(help="The directory with the site's key.")],
+) -> None:
+    """Show the fingerprint of all sites' public keys, for secure aggregation.
+
+    DIRECTORY contains roster/NAME.pub for every site. People at all sites compare the fingerprint,
+    by phone for example, before the first run.
+    """
+    _require_flower()
+    from fedadb.deploy.roster import read_roster
+
+    roster = read_roster(directory)
+    show_message(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+    show_message(roster.fingerprint)
+
+
+@deploy.command()
 def application(
     experiment: SharedExperimentArgument,
     directory: Annotated[Path, typer.Argument(help="The directory for the application.")],

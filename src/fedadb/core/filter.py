@@ -57,6 +57,11 @@ class Filter:
         return 1
 
     @property
+    def needs_single_replies(self) -> bool:
+        """Whether the server's end needs single replies. Then there is no secure aggregation."""
+        return type(self).incoming is not Filter.incoming
+
+    @property
     def compares_replies(self) -> bool:
         """Whether what the server's end does with a reply depends on other replies."""
         return type(self).incoming is not Filter.incoming

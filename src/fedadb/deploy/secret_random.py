@@ -1,8 +1,10 @@
 """Chance that only the server knows: who takes part in a private run's rounds, and the noise.
 
-All other random numbers follow from the experiment's seed, which every site has. The directory of a
-run's secrets is not the run's directory, which may be shown to others. It holds the key, and
-`not-private.jsonl`, which says who was asked in each round and whose reply was used.
+All other random numbers follow from the experiment's seed, which every site has. These follow from
+a key that is drawn for each attempt at a round and is never stored: nobody who reads the server's
+disk later can subtract the noise. The directory of a run's secrets is not the run's directory,
+which may be shown to others. It holds `not-private.jsonl`, which says who was asked in each round
+and whose reply was used.
 """
 
 import json
@@ -25,46 +27,45 @@ from fedadb.core.errors import Fault
 from fedadb.experiment.build import poisson_sample
 from fedadb.experiment.settings import Federation
 
-KEY, KEY_BYTES = "key", 32
+KEY_BYTES = 32
 LOG = "not-private.jsonl"
 
 
 def open_secrets(directory: Path, federation: Federation, rounds: int) -> "SecretSource":
-    """The secrets of a run that has recorded so many rounds; a new run makes a new key."""
-    key, log = directory / KEY, directory / LOG
-    if not key.exists() and not rounds:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(_private(key, os.O_EXCL), "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
+    """The secrets of a run that has recorded so many rounds."""
+    log = directory / LOG
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        material = key.read_bytes()
         known = [json.loads(line) for line in _complete_lines(log)] if log.exists() else []
     except (OSError, ValueError) as error:
-        raise _lost(directory, rounds) from error
-    source = SecretSource(directory, federation, material, known)
-    if len(material) != KEY_BYTES or source.releases(rounds) < rounds:
-        raise _lost(directory, rounds)
+        raise _lost(log, rounds) from error
+    source = SecretSource(log, federation, known)
+    if source.releases(rounds) < rounds:
+        raise _lost(log, rounds)
     return source
 
 
 @dataclass(frozen=True)
 class SecretSource:
-    """Draws clients and noise by a key; each time that a round is tried, it draws others.
+    """Draws clients and noise by a key; each time that a round is tried, by another one.
 
-    The same noise on other replies would reveal how the replies differ. So a round is noted before
+    The same noise on other replies would reveal how the replies differ. A round is noted before
     anything is drawn for it, and every note counts as a release, even if the round did not end.
     """
 
-    directory: Path
+    file: Path
     federation: Federation
-    key: bytes = field(repr=False)
-    log: list[dict[str, Any]] = field(repr=False)
+    log: list[dict[str, Any]] = field(repr=False)  # the lines of the file
+    keys: dict[int, bytes] = field(default_factory=dict, repr=False)  # of the last round alone
 
     secret = True
 
     def sample(self, t: int) -> list[int]:
         self._note({"round": t})
-        clients = poisson_sample(self.federation, uniforms(self._derived("sampling", t), self._all))
+        self.keys.clear()
+        self.keys[t] = secrets.token_bytes(KEY_BYTES)
+        drawn = uniforms(self._derived("sampling", t), self.federation.clients)
+        clients = poisson_sample(self.federation, drawn)
         self._note({"round": t, "asked": clients})
         return clients
 
@@ -83,18 +84,14 @@ class SecretSource:
         found = [line for line in self.log if "used" in line]
         return {line["round"]: line["used"] for line in found if line["round"] <= rounds}
 
-    @property
-    def _all(self) -> int:
-        return self.federation.clients
-
     def _derived(self, purpose: str, t: int) -> bytes:
-        """A key for one purpose in the last attempt at round t."""
-        attempt = sum(line == {"round": t} for line in self.log)
-        info = f"fedadb dp\0{purpose}\0{t}\0{attempt}".encode()
-        return HKDFExpand(SHA256(), KEY_BYTES, info).derive(self.key)
+        """A key for one purpose in round t."""
+        return HKDFExpand(SHA256(), KEY_BYTES, f"fedadb dp\0{purpose}".encode()).derive(
+            self.keys[t]
+        )
 
     def _note(self, line: dict[str, Any]) -> None:
-        with open(_private(self.directory / LOG, os.O_APPEND), "a") as file:
+        with open(_private(self.file), "a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -128,13 +125,13 @@ def _complete_lines(log: Path) -> list[str]:
     return complete.splitlines()
 
 
-def _private(path: Path, flags: int) -> int:
-    """Open a file for writing that only its owner can read."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o600)
+def _private(path: Path) -> int:
+    """Open a file that only its owner can read, to append to it."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def _lost(directory: Path, rounds: int) -> Fault:
+def _lost(log: Path, rounds: int) -> Fault:
     return Fault(
-        f"{directory} lacks the key or the notes of {rounds} recorded rounds, without which ε "
-        "cannot be counted; start a new run with another --out"
+        f"{log} lacks notes of the {rounds} recorded rounds, without which ε cannot be counted; "
+        "start a new run with another --out"
     )

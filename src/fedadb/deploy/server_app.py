@@ -87,7 +87,14 @@ def train_with_sites(
 
     `private` is the server's directory for the secrets of private runs.
     """
-    backend = partial(site_backend, grid=grid, out=out, on_status=on_status, private=private)
+    backend = partial(
+        site_backend,
+        grid=grid,
+        out=out,
+        on_status=on_status,
+        private=private,
+        returns=from_round is not None,
+    )
     with start_run(
         experiment, out, make_backend=backend, from_round=from_round, any_kernels=any_kernels
     ) as active:

@@ -12,6 +12,7 @@ from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy import keys
 from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
 from fedadb.deploy.ports import parse_address
+from fedadb.deploy.roster import read_roster
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
 
@@ -46,6 +47,10 @@ def run_site(
         raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
     keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
+    if experiment.deployment.secure_aggregation:
+        roster = read_roster(directory)
+        log(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+        log(f"fingerprint of their keys, which must be the same at all: {roster.fingerprint}")
     host, port = parse_address(server, "--server")
     check_data(experiment, data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -56,6 +61,7 @@ def run_site(
         _wait_for_server(host, port, ca, log)
         state = str(directory.absolute() / "state")
         config = {"data": data, "state": state, "threads": threads, "max-runs": max_runs}
+        config["directory"] = str(directory.absolute())
         serve(Node(app, accepted, config, experiment.toml(), log), server, ca, key)
 
 

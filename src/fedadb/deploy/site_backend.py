@@ -18,11 +18,15 @@ from fedadb.core.stream import Stream
 from fedadb.deploy.agreement import federation_data, require_no_attack
 from fedadb.deploy.cohort import SiteCohort
 from fedadb.deploy.evaluation import SiteEvaluator
+from fedadb.deploy.key_exchange import end_run, exchange_keys
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.secret_random import SecretSource, open_secrets
+from fedadb.deploy.secure_cohort import SecureCohort
+from fedadb.deploy.secure_evaluation import POOLED, SecureEvaluator
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.evaluate import Evaluator, ImmediateEvaluator, TestSet, mixed_order
 from fedadb.engine.federate import Snapshot
+from fedadb.engine.local import Learner
 from fedadb.experiment.build import (
     DataSummary,
     SeededSource,
@@ -48,6 +52,7 @@ def site_backend(
     out: Path,
     on_status: Callable[[str], None],
     private: Path | None = None,
+    returns: bool = False,
 ) -> Iterator["SiteBackend"]:
     """Build the model and wait for the sites.
 
@@ -58,6 +63,7 @@ def site_backend(
         out: The run's directory.
         on_status: Called with a sentence whenever a site connects, disconnects or replies.
         private: The server's directory for the secrets of private runs; None: there is none.
+        returns: Whether the run returns to an earlier round.
     """
     if experiment.record_clients:
         raise BadInput(
@@ -79,6 +85,10 @@ def site_backend(
     f = build_model(experiment, spec, progress)
     sites = Participants(grid, experiment, spec, out)
     sites.gather(on_status)
+    if experiment.deployment.secure_aggregation:
+        sites.attempt += returns  # sites train rounds again that they have answered
+        sites.only_sum = exchange_keys(sites, on_status)
+        _ = sites.coding.scale  # raises if they have too many rows
     if privacy is None or private is None:
         random: SeededSource | SecretSource = SeededSource(
             Stream(experiment.seed), experiment.federation
@@ -93,8 +103,8 @@ def _require_secret(privacy: Privacy, private: Path | None) -> None:
     """Raise BadInput unless a private run can keep secret what must be."""
     if private is None:
         raise BadInput(
-            "filter: DP needs a key that only the server has, and Flower's own runtime has no "
-            "place for it; use `fedadb deploy server`"
+            "filter: DP keeps notes that only the server may read, and Flower's own runtime has no "
+            "place for them; use `fedadb deploy server`"
         )
     if not (privacy.accountant.poisson or privacy.accountant.everyone):
         raise BadInput(
@@ -118,16 +128,20 @@ class SiteBackend:
 
     @cached_property
     def data(self) -> DataSummary:
-        table = [spec_to_table(self.sites.spec), self.sites.rows]
+        only_sum = self.sites.only_sum
+        rows = self.sites.rows if only_sum is None else [only_sum]
+        hidden = self.random.secret or only_sum is not None
+        table = [spec_to_table(self.sites.spec), rows]
         digest = hashlib.sha256(json.dumps(table).encode())
         for tensor in self.test or ():
             digest.update(raw_bytes(tensor))
         return DataSummary(
             classes=self.sites.spec.classes,
             # their classes are not known here; in a private run, neither are the rows shown
-            counts=[] if self.random.secret else [[rows] for rows in self.sites.counted],
-            domains=tuple(self.sites.names) if self._sites_evaluate else (),
+            counts=[] if hidden else [[rows] for rows in self.sites.counted],
+            domains=self._tested if self._sites_evaluate else (),
             digest=digest.hexdigest(),
+            only_sum=None if self.random.secret else only_sum,
         )
 
     @cached_property
@@ -153,8 +167,15 @@ class SiteBackend:
         for t, clients in used.items():
             self.last_used.update(dict.fromkeys(clients, t))
         learner = make_learner(self.experiment, self.f)
+        if deployment.secure_aggregation:
+            yield self._secure_cohort(learner), self._evaluator()
+            end_run(self.sites)  # reached only if all rounds are trained
+            return
         cohort = SiteCohort(learner, self.sites, deployment, self.last_used, self.on_status)
         yield cohort, self._evaluator()
+
+    def _secure_cohort(self, learner: Learner[Any, Any, Any, Any]) -> SecureCohort:
+        return SecureCohort(learner, self.sites, self.last_used, self.on_status)
 
     def personal_accuracies(
         self, now: Snapshot[Any], memories: MutableMapping[int, Any]
@@ -175,7 +196,14 @@ class SiteBackend:
             return ImmediateEvaluator(self.test_set)
         deployment = self.experiment.deployment
         test_set = self.test_set if deployment.evaluate == "both" else None
+        if deployment.secure_aggregation:
+            return SecureEvaluator(self.sites, test_set, self.on_status)
         return SiteEvaluator(self.sites, deployment, test_set, self.on_status)
+
+    @property
+    def _tested(self) -> tuple[str, ...]:
+        """Whose test images the sites' accuracies are about."""
+        return tuple(self.sites.names) if self.sites.only_sum is None else (POOLED,)
 
     @property
     def _sites_evaluate(self) -> bool:

@@ -181,14 +181,15 @@ class _Arrivals:
 
     def note(
         self,
-        answers: Iterable[Reply[Any] | MissingReply],
+        answers: Replies[Reply[Any] | MissingReply],
         filters: Sequence[Filter],
         u: Vector,
     ) -> Iterator[Any]:
         """The answers as they arrive, but not compressed; a note is taken of each reply."""
         for k, answer in zip(self.clients, answers, strict=True):
             if isinstance(answer, Reply):
-                received, answer = size(answer), restore(filters, answer, u)
+                received = size(answer) if answers.received is None else answers.received
+                answer = restore(filters, answer, u)
                 self._require_same_shapes(k, answer)
                 measured = {name: float(value) for name, value in answer.measured.items()}
                 self.notes[k] = ReplyNote(

@@ -36,10 +36,13 @@ class DataSummary(NamedTuple):
     counts: list[list[int]]  # n_{k,c}; for real sites, one number per site: its rows
     domains: tuple[str, ...]  # names of the domains or sites that the model is tested on
     digest: str  # of the data and their partition, so that no run resumes on other data
+    only_sum: int | None = None  # N, if no client's own number of rows is known
 
     @property
     def examples(self) -> int:
         """N: the number of rows of all clients."""
+        if self.only_sum is not None:
+            return self.only_sum
         return sum(sum(counts) for counts in self.counts)
 
 

@@ -26,6 +26,11 @@ from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
 from fedadb.experiment.privacy import check_privacy, check_private_federation
+from fedadb.experiment.secure_aggregation import (
+    deployment_table,
+    require_all_clients,
+    require_only_sums,
+)
 from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
 from fedadb.filters import FILTERS
 from fedadb.models import Architecture
@@ -150,12 +155,16 @@ class Experiment(Settings):
                 )
         check_filters(self.filter, self.algorithm)
         check_privacy(self)
+        if self.deployment.secure_aggregation:
+            require_only_sums(self)
         return self
 
     def check_federation(self) -> None:
-        """Raise BadInput if a filter cannot work with the clients that a round has."""
+        """Raise BadInput if a filter or a secure sum cannot work with the clients of a round."""
         check_private_federation(self)
         m = self.federation.sampled
+        if self.deployment.secure_aggregation:
+            require_all_clients(self.federation)
         for one in self.filter:
             if one.replies_needed > 1 and self.federation.sampling == "poisson":
                 raise BadInput(
@@ -201,7 +210,7 @@ class Experiment(Settings):
             "algorithm": algorithm_table(self.algorithm),
             "filter": [_short_table(FILTERS, one) for one in self.filter],
             "engine": validation.to_table(self.engine),
-            "deployment": validation.to_table(self.deployment),
+            "deployment": deployment_table(self.deployment),
             **attack,
         }
 

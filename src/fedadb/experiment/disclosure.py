@@ -62,6 +62,8 @@ def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:
     ]
     if site_tests:
         learns.append("over all sites, how many test images of each class are right")
+    if private:
+        learns.append("that sum before the noise, which protects from others only")
     hidden = "a single site's update, rows or measurements, unless all other sites help it"
     return Disclosure("The server", learns, [*never, hidden])
 

@@ -113,5 +113,5 @@ def check_private_federation(e: "Experiment") -> None:
             "federation.sampling = 'reference' draws the same clients in every run, so that DP "
             "cannot count on chance; use 'poisson'"
         )
-    if privacy.dp.noise is not None:  # what follows from epsilon takes a second: checked at start
+    if privacy.dp.noise is not None:  # what follows from epsilon takes seconds: checked at start
         privacy.dp.check_quantile(privacy.dp.noise, federation.clients * federation.participation)

@@ -242,7 +242,7 @@ def start_run(
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
             write_atomically(out / DISCLOSURE, markdown(experiment.table()).encode())
-            classes, counts, domains, _ = backend.data
+            classes, counts, domains, *_ = backend.data
             partition: dict[str, Any] = {"classes": classes, "counts": counts, "domains": domains}
             if experiment.attack is not None:
                 partition["attackers"] = sorted(attackers(experiment))

@@ -33,6 +33,8 @@ ROUNDING = Role(affects="rounding", shared=False, fixed_by_paper=False)
 # values; in a real federation, some of these settings decide which replies are used.
 NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
 AGREED = Role(affects="nothing", fixed_by_paper=False)  # a site allows it, or refuses to take part
+# It changes bits, and what a site sends.
+AGREED_RESULTS = Role(fixed_by_paper=False)
 
 # The tables that may name a class of the user's own.
 OWN_PARTS = (
@@ -112,7 +114,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Deployment:
-    """How the server of a real federation deals with its sites. Simulations ignore it."""
+    """How the server of a real federation deals with its sites.
+
+    Simulations use the settings of secure aggregation, and ignore the others.
+    """
 
     # class names, and channels, height and width of an image, if the server has no data
     classes: Annotated[tuple[str, ...], NO_EFFECT] = ()
@@ -134,6 +139,10 @@ class Deployment:
     rows: Annotated[Mapping[str, Annotated[int, Ge(1)]], NO_EFFECT] = dataclasses.field(
         default_factory=dict
     )
+    # whether the server learns the sum of all replies only
+    secure_aggregation: Annotated[bool, AGREED_RESULTS] = False
+    # largest change of a weight in a round that secure aggregation encodes
+    secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 4.0
 
 
 class Settings(BaseModel):

@@ -10,7 +10,9 @@ from typing import Any
 
 from fedadb.core.errors import BadInput
 
-INTERVAL = 1e-3  # of discretised privacy losses; they are rounded up, so ε is never too small
+# Of discretised privacy losses, if the noise multiplier is 0.5 or more. They are rounded up, so ε is
+# never too small.
+INTERVAL = 1e-3
 TOLERANCE = 1e-4  # of a noise multiplier that is found for an ε
 
 
@@ -59,7 +61,7 @@ class Accountant:
         return int(self.clients * self.participation + 1e-9)
 
 
-@cache  # it takes about a second, and a run asks for it more than once
+@cache  # it takes seconds, and a run asks for it more than once
 def _noise_for(accountant: Accountant, epsilon: float, releases: int, delta: float) -> float:
     too_little, enough = 0.5, 1.0
     while accountant.epsilon(enough, releases, delta) > epsilon:
@@ -89,8 +91,10 @@ def _gaussian(noise: float, releases: int, delta: float) -> float:
 def _poisson_step(noise: float, q: float) -> Any:
     """The distribution of the privacy loss of one release."""
     distributions = _accounting().pld.privacy_loss_distribution
+    # Losses grow with 1 / z², and so would the time; ε is in the hundreds then.
+    interval = INTERVAL * max(1.0, 0.25 / noise**2)
     return distributions.from_gaussian_mechanism(
-        noise, sampling_prob=q, value_discretization_interval=INTERVAL
+        noise, sampling_prob=q, value_discretization_interval=interval
     )
 
 

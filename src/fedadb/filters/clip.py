@@ -39,6 +39,10 @@ class Clip(Filter):
             raise BadInput(f"quantile = {self.quantile}: norm is given too; give one of them")
 
     @property
+    def needs_single_replies(self) -> bool:
+        return self.quantile is not None
+
+    @property
     def compares_replies(self) -> bool:
         return self.quantile is not None
 

@@ -5,7 +5,7 @@ Language Models", ICLR 2018, arXiv:1710.06963.
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput
@@ -37,10 +37,11 @@ class DP(Filter):
     norm: Annotated[float, Gt(0)] | None = None  # S; of the first round, if quantile is given
     # S follows this quantile of the norms of updates, such as 0.5
     quantile: Annotated[float, Gt(0), Lt(1)] | None = None
-    rate: Annotated[float, Gt(0)] | None = None  # by which it does; None: 0.2
-    noise: Annotated[float, Gt(0)] | None = None  # z
-    epsilon: Annotated[float, Gt(0), Le(100)] | None = None  # after all rounds; it decides on z
-    delta: Annotated[float, Gt(0), Lt(1)] | None = None  # None: K^−1.1
+    rate: Annotated[float, Gt(0), Le(1)] | None = None  # by which it does; None: 0.2
+    # Outside of these bounds ε says nothing, or cannot be computed.
+    noise: Annotated[float, Ge(0.1), Le(1000)] | None = None  # z
+    epsilon: Annotated[float, Ge(0.01), Le(100)] | None = None  # after all rounds; it decides on z
+    delta: Annotated[float, Ge(1e-12), Lt(1)] | None = None  # None: K^−1.1
 
     replaces_replies = True
 
@@ -53,6 +54,10 @@ class DP(Filter):
             raise BadInput("epsilon is missing; give epsilon, or noise")
         if self.noise is not None and self.epsilon is not None:
             raise BadInput(f"noise = {self.noise}: epsilon is given too; give one of them")
+
+    @property
+    def needs_single_replies(self) -> bool:
+        return self.quantile is not None  # their norms
 
     @property
     def compares_replies(self) -> bool:
