@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: run setup test browser bench peers clean
+.PHONY: run setup test docs coverage browser bench peers clean
 
 run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb --seeds 0,1,2
@@ -18,6 +18,14 @@ test: $(DEV_STAMP) browser
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto --dist loadgroup -m 'not slow' --durations 12
+
+# The documentation site, in build/site: open index.html there. Any warning fails.
+docs: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build
+
+# Lines that the tests reach, without the processes of a real federation.
+coverage: $(DEV_STAMP)
+	$(BIN)/pytest -n auto --dist loadgroup -m 'not slow' --cov --cov-report term:skip-covered
 
 # For the tests of the report's page; where it cannot be installed they are skipped.
 browser:
