@@ -40,8 +40,9 @@ def read_digits(_: Path, progress: Progress) -> Splits:
 def _digits_file() -> Path:
     """scikit-learn's file of digits, found without importing scikit-learn, which takes seconds."""
     package = find_spec("sklearn")
-    assert package is not None and package.origin is not None, "fedadb depends on scikit-learn"
-    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    origin = package.origin if package else None
+    assert origin is not None, "fedadb depends on scikit-learn"
+    return Path(origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 def read_mnist(
