@@ -5,6 +5,7 @@ from typing import Any
 
 from fedadb.experiment.toml_tables import merge, renamed
 
+# clients and participation, by one name
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
     "cross-silo": {"clients": 20, "participation": 0.2},
