@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from fedadb.cli.analyse import ANALYSE_HELP, analyse
+from fedadb.cli.completion import join_split_words
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
+from fedadb.cli.explain import explain
 from fedadb.cli.export import export, predict
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
@@ -35,6 +37,7 @@ app.command(help=REPRODUCE_HELP)(reproduce)
 app.command()(report)
 app.command()(watch)
 app.command(help=ANALYSE_HELP)(analyse)
+app.command()(explain)
 app.command()(export)
 app.command()(predict)
 app.command()(partition)
@@ -68,9 +71,10 @@ def options(
 
 def main() -> None:
     """Run the command. A failure that is not a bug ends in one sentence and an exit code."""
+    join_split_words()
     try:
         with show_warnings(LOG, KernelsWarning):
-            app()
+            app(prog_name="fedadb")
     except BadInput as error:
         show_error(str(error))
         sys.exit(2)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import BeforeValidator, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedopt import FedOpt
@@ -36,7 +36,7 @@ class Experiment(Settings):
 
     Settings that are not given follow from the dataset. A table such as `local={"epochs": 1}` is
     completed in the same way; an object such as `LocalPlan(epochs=1)` is taken as it is. Wrong
-    settings raise BadInput.
+    settings raise BadInput. On the command line, `fedadb explain KEY` says what a setting means.
 
     ```python
     experiment = fedadb.Experiment(
@@ -60,15 +60,15 @@ class Experiment(Settings):
     # Python takes data in memory as well.
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
     # the network without its classifier, which the algorithm adds; module:Name is your own
-    model: Annotated[Architecture, BeforeValidator(to_model)] = LeNet()
+    model: Architecture = LeNet()
     # how a client trains in one round
-    local: Annotated[LocalPlan, BeforeValidator(lambda given: _local_plan(given))] = LocalPlan()
+    local: LocalPlan = LocalPlan()
     # how clients train and what the server makes of it; module:Class is your own
-    algorithm: Annotated[Algorithm[Any, Any, Any, Any], BeforeValidator(to_algorithm)] = FedADB()
+    algorithm: Algorithm[Any, Any, Any, Any] = FedADB()
     # what happens to replies between clients and server, in this order
-    filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
+    filter: tuple[Filter, ...] = ()
     # what some clients of a simulation do instead of training; none: all are honest
-    attack: Annotated[Attack | None, BeforeValidator(lambda given: _attack(given))] = None
+    attack: Attack | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -79,6 +79,31 @@ class Experiment(Settings):
     @classmethod
     def _dataset(cls, given: Any) -> Any:
         return given if isinstance(given, Data) else check_dataset(given)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model(cls, given: Any) -> Any:
+        return to_model(given)
+
+    @field_validator("local", mode="before")
+    @classmethod
+    def _local(cls, given: Any) -> Any:
+        return _local_plan(given)
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _algorithm(cls, given: Any) -> Any:
+        return to_algorithm(given)
+
+    @field_validator("filter", mode="before")
+    @classmethod
+    def _filter(cls, given: Any) -> Any:
+        return _filters(given)
+
+    @field_validator("attack", mode="before")
+    @classmethod
+    def _one_attack(cls, given: Any) -> Any:
+        return _attack(given)
 
     @field_validator("server", mode="before")
     @classmethod

@@ -7,8 +7,7 @@ import dataclasses
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_type_hints
 
-from fedadb.core.errors import BadInput
-from fedadb.experiment import settings, validation
+from fedadb.experiment import settings
 from fedadb.experiment.declarations import (
     CHOSEN,
     SETTINGS,
@@ -95,19 +94,6 @@ def all_settings() -> tuple[Setting, ...]:
         for setting in _settings_of(declaration, key, owner)
     ]
     return (*found.values(), *own)
-
-
-def find_settings(key: str) -> list[Setting]:
-    """The settings of that dotted name: one, or one per algorithm, filter, … that has it.
-
-    BadInput if there is none, with the names that are close.
-    """
-    found = [setting for setting in all_settings() if setting.key == key]
-    if not found:
-        near = " or ".join(validation.near_settings(key))
-        hint = f"did you mean {near}?" if near else "`fedadb explain` lists all"
-        raise BadInput(f"{key!r} is not a setting; {hint}")
-    return found
 
 
 def _settings_of(declaration: Declaration, table: str, owner: str = "") -> list[Setting]:
