@@ -16,6 +16,7 @@ from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
 from fedadb.cli.explain import explain
 from fedadb.cli.export import export, predict
+from fedadb.cli.init import init
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import show_error, show_message, show_warnings
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(init)
 app.command()(run)
 app.command()(compare)
 app.command()(tune)

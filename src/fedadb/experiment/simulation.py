@@ -35,6 +35,7 @@ from fedadb.experiment.build import (
     pick_device,
 )
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.sizes import warn_of_few_steps
 from fedadb.progress import Progress, no_progress
 
 
@@ -50,6 +51,7 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
     experiment.require_enough_replies()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
+    warn_of_few_steps(experiment.local, data.summary.counts)
     if attack := experiment.attack:
         data = replace(data, shards=poisoned(attack, data.shards, attackers(experiment)))
     f = build_model(experiment, data.spec, progress)
