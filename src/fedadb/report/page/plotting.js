@@ -6,18 +6,35 @@ function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Compile the library when the first plot is drawn, so that the page opens without waiting for it. */
+let loading = null;  // the library, which is unpacked once
+
+/** Unpack and compile the library when the first plot is near, so that the page opens without waiting for it. */
 function loadPlotly() {
-  if (!window.Plotly) document.head.append(element("script", {}, $("plotly").textContent));
+  loading ??= (async () => {
+    const packed = Uint8Array.from(atob($("plotly").textContent), (character) => character.charCodeAt(0));
+    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    document.head.append(element("script", {}, await new Response(unpacked).text()));
+  })();
+  return loading;
 }
 
 const narrow = () => innerWidth <= 600;
 
+/** What a plot shows, in words. */
+function plotName(plot, layout) {
+  const heading = (plot.closest(".analysis") ?? plot.closest("section")).querySelector("h3, h2");
+  const [x, y] = [layout.xaxis, layout.yaxis].map((axis) => axis?.title?.text);
+  return `${layout.title?.text ?? heading.textContent}${x && y ? `: ${y} by ${x}` : ""}`;
+}
+
 /** Draw a plot. An axis with `whole: true` has ticks at whole numbers only. */
 function draw(id, traces, layout) {
-  loadPlotly();
-  const plot = $(id);
+  if (!window.Plotly) return;  // its section is drawn as soon as the library is there
+  const plot = $(id), name = plotName(plot, layout);
+  plot.setAttribute("role", "figure");
+  plot.setAttribute("aria-label", name);
   plot.hidden = false;
+  if (layout.height) plot.style.height = `${layout.height}px`;  // Plotly forgets its own when the window changes
   const { whole, ...xaxis } = layout.xaxis ?? {};
   const axis = { gridcolor: theme("--line"), zerolinecolor: theme("--line"), automargin: true, ticklabelstandoff: 5 };
   const yaxis = { ...layout.yaxis };
@@ -30,6 +47,7 @@ function draw(id, traces, layout) {
     margin: { l: 50, r: 10, t: layout.title ? 40 : 15, b: 50 }, showlegend: false, ...layout,
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis },
   }, { responsive: true, displaylogo: false, displayModeBar: narrow() ? false : "hover" });
+  offerSvg(plot, name);
   if (whole && !plot.dataset.whole) {
     plot.dataset.whole = "yes";
     plot.on("plotly_relayout", () => {  // after a zoom, or if the window has another width
