@@ -61,7 +61,7 @@ drawPrivacy();
 Object.keys(sections).forEach((id) => observer.observe($(id)));
 if (location.hash.includes("?")) $(start)?.scrollIntoView();
 addEventListener("hashchange", () => location.hash.includes("?") && followAddress());
-$("link").append(actionButton("Copy link", "this view", "Copied", copyLink));
+Object.keys(sections).forEach(offerLink);
 
 async function fetchData(version) {
   try {

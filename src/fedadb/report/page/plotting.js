@@ -1,9 +1,32 @@
 // What all plots share: the library, colours, axes and line styles.
 
-const colour = (method) => data.colours[method];
+const colour = (method) => readable(data.colours[method]);
 
 function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const LEAST_CONTRAST = 3;  // of lines and markers with the page, in WCAG 2.2
+const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+function luminance(rgb) {
+  const linear = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+}
+
+function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/** The colour, mixed with the text's colour as far as it has to be to stand out from the page. */
+function readable(hex) {
+  const paper = channels(theme("--paper")), ink = channels(theme("--ink")), rgb = channels(hex);
+  for (let share = 0; share < 1; share += 0.05) {
+    const mixed = rgb.map((v, i) => Math.round(v + share * (ink[i] - v)));
+    if (contrast(mixed, paper) >= LEAST_CONTRAST) return `#${mixed.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
+  }
+  return theme("--ink");
 }
 
 let loading = null;  // the library, which is unpacked once

@@ -9,7 +9,7 @@ function drawSweeps() {
   if (!sweep) return;
   const score = $("sweep-score").value;
   const lines = sweep.lines.filter(({ setting }) => setting === $("sweep-setting").value)
-    .map((line) => ({ ...line, y: line.points.map((point) => point[score][0]) }));
+    .map((line) => ({ ...line, colour: readable(line.colour), y: line.points.map((point) => point[score][0]) }));
   const styles = lineStyles(lines), markers = markersOf(lines);
   $("sweep-legend").replaceChildren(...lines.map((line, i) => markerEntry(line.colour, styles[i], markers[i][1], line.name)));
   const ring = lines.flatMap(({ points, y }) => points.map((point, i) => ({ ...point, y: y[i] })).filter((point) => point.paper));

@@ -32,8 +32,8 @@ function readView() {
   return section;
 }
 
-/** The address of what is shown now. */
-function viewAddress() {
+/** The address of a section with all controls as they are now. */
+function viewAddress(section) {
   const values = new URLSearchParams();
   for (const control of document.querySelectorAll(CONTROLS)) {
     const value = wanted.get(control.id) ?? valueOf(control);
@@ -47,19 +47,14 @@ function viewAddress() {
     values.set("sort", order.column);
     values.set("down", order.down);
   }
-  const query = values.size ? `?${values}` : "";
-  return `#${currentSection()}${query}`;
+  return `#${section}?${values}`;
 }
 
-/** The section that the top third of the window shows. */
-function currentSection() {
-  const above = Object.keys(sections).filter((id) => !$(id).hidden && $(id).getBoundingClientRect().top < innerHeight / 3);
-  return above.at(-1) ?? Object.keys(sections)[0];
-}
-
-/** Copy the link, and put it into the address. */
-async function copyLink() {
-  const address = viewAddress();
-  history.replaceState(null, "", address);
-  await copyText(location.href);
+/** Add a button beside a section's heading that copies a link to what the page shows now, and opens at this section. */
+function offerLink(section) {
+  const heading = $(section).querySelector("h2");
+  heading.after(actionButton("Copy link", heading.textContent, "Copied", () => {
+    history.replaceState(null, "", viewAddress(section));
+    return copyText(location.href);
+  }));
 }
