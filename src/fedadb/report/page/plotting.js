@@ -34,8 +34,8 @@ let loading = null;  // the library, which is unpacked once
 /** Unpack and compile the library when the first plot is near, so that the page opens without waiting for it. */
 function loadPlotly() {
   loading ??= (async () => {
-    const packed = Uint8Array.from(atob($("plotly").textContent), (character) => character.charCodeAt(0));
-    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const packed = await fetch(`data:application/gzip;base64,${$("plotly").textContent}`);
+    const unpacked = packed.body.pipeThrough(new DecompressionStream("gzip"));
     document.head.append(element("script", {}, await new Response(unpacked).text()));
   })();
   return loading;
