@@ -15,8 +15,8 @@ import tomli_w
 
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
+from fedadb.exports import PAPER
 from fedadb.report.comparison import arrange
-from fedadb.report.labels import METHODS
 from fedadb.report.output import write_report
 from fedadb.report.recorded_runs import collect_runs
 
@@ -48,7 +48,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder)
-        for name in [name for name in METHODS if name != "fedprox"]:
+        for name in map(str.lower, PAPER):
             for scenario in ("cross-device", "cross-silo"):
                 for seed in range(3):
                     make_run(parent, name, scenario, seed, rng)

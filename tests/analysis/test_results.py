@@ -137,7 +137,10 @@ def test_classes_that_were_not_tested_in_every_round(
     ("words", "message"),
     [
         (["hessian"], "name the directory of a run, too"),
-        (["nowhere"], "nowhere is neither the directory of a run nor an analysis (heatmap"),
+        (
+            ["nowhere"],
+            "nowhere is neither the directory of a run nor an analysis; possible are heatmap",
+        ),
         (["FEDAVG", "psnr"], "fedavg generates no anchors; FedADB with generate = true does"),
         (["FEDADB", "hessian", "--images", "99999"], "--images 99999: there are 1438 training"),
         (["FEDADB", "--images", "99999"], "--images 99999: there are 1438 training"),

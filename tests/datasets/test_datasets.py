@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.core.vector import Weights
 from fedadb.datasets import DATASETS, pacs
+from fedadb.datasets.arrays import stratified_split
 from fedadb.engine.evaluate import evaluate, mixed_order
 from fedadb.engine.local import Learner
 from fedadb.models.lenet import LeNet
@@ -48,6 +50,20 @@ def test_digits_need_no_download() -> None:
     )
     assert (shares - 0.2).abs().max() < 0.01
     assert torch.equal(splits.test.x, datasets.load("digits").test.x)
+
+
+def test_digits_are_scikit_learn_s_without_its_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    splits = datasets.load("digits")
+    images = torch.from_numpy(digits.images).float()[:, None] * (255 / 16)
+    expected = torch.nn.functional.interpolate(images, size=(28, 28), mode="bilinear").round()
+    rows = stratified_split(torch.from_numpy(digits.target), classes=10)
+    for part, which in zip((splits.train, splits.test), rows, strict=True):
+        assert part.y.tolist() == digits.target[which].tolist()
+        assert torch.equal(part.x.float(), expected[which])
 
 
 def test_medmnist_adds_validation_images_to_training_images(no_data: Path) -> None:

@@ -1,4 +1,5 @@
 import math
+import pydoc
 import tomllib
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -500,3 +501,9 @@ def test_hostile_files_are_bad_input(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BadInput, match="is not TOML"):
             load_toml(path)
+
+
+def test_the_signature_in_the_help_has_settings_and_no_code() -> None:
+    text = pydoc.plain(pydoc.render_doc(Experiment))
+    assert "lambda" not in text
+    assert "local: fedadb.core.data.LocalPlan = LocalPlan(" in text

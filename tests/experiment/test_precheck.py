@@ -3,28 +3,35 @@
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import pytest
 
 from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
+from fedadb.attacks import ATTACKS
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.core.optimizers import OPTIMIZERS, Optimizer
+from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS
+from fedadb.datasets import DATASETS, OWN
+from fedadb.datasets.tensors import KINDS
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.precheck import (
-    PACKAGE,
-    algorithms,
+from fedadb.experiment.dataset_name import IN_MEMORY
+from fedadb.experiment.declarations import (
+    TABLES,
+    Declaration,
+    choices,
+    dataset_names,
     declared,
-    models,
-    optimizers,
-    precheck,
-    server_methods,
-    server_optimizers,
+    own_data_kinds,
 )
+from fedadb.experiment.precheck import precheck
+from fedadb.filters import FILTERS
 from fedadb.models import MODELS
+from fedadb.partition import PARTITIONS
+from fedadb.partition.file import File
 
 
 def fields(cls: Any) -> list[tuple[str, Any, Any]]:
@@ -32,45 +39,52 @@ def fields(cls: Any) -> list[tuple[str, Any, Any]]:
     return [(f.name, hints[f.name], f.default) for f in dataclasses.fields(cls)]
 
 
-def test_registries_are_those_of_the_package() -> None:
-    assert list(algorithms()) == list(ALGORITHMS)
-    assert list(models()) == list(MODELS)
-    assert list(optimizers()) == list(OPTIMIZERS)
-    assert list(server_optimizers()) == list(SERVER_OPTIMIZERS)
-    assert list(server_methods()) == list(SERVER_METHODS)
+REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
+    "algorithm": {**ALGORITHMS, **SERVER_METHODS},
+    "model": MODELS,
+    "federation.partition": PARTITIONS,
+    "local.optimizer": OPTIMIZERS,
+    "local.schedule": SCHEDULES,
+    "server.optimizer": SERVER_OPTIMIZERS,
+    "filter": FILTERS,
+    "attack": ATTACKS,
+}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_declared_fields_are_those_of_the_class(name: str) -> None:
-    real = ALGORITHMS[name]
-    found = declared(algorithms()[name], real.__name__)
-    assert found is not None
-    assert fields(found) == fields(real)
+@pytest.mark.parametrize("key", REGISTRIES)
+def test_registries_are_those_of_the_package(key: str) -> None:
+    found = {name: declaration.name for name, declaration in choices(key).items()}
+    assert found == {name: cls.__name__ for name, cls in REGISTRIES[key].items()}
 
 
-@pytest.mark.parametrize("name", ["lenet", "mlp", "cnn"])
-def test_declared_fields_are_those_of_the_model(name: str) -> None:
-    real = MODELS[name]
-    found = declared(models()[name], real.__name__)
+def test_datasets_are_those_of_the_package() -> None:
+    assert dataset_names() == list(DATASETS)
+    assert own_data_kinds() == list(OWN)
+    assert IN_MEMORY == KINDS
+
+
+@pytest.mark.parametrize(
+    ("declaration", "real"),
+    [
+        pytest.param(choices(key)[name], cls, id=f"{key}-{name}")
+        for key, registry in REGISTRIES.items()
+        for name, cls in registry.items()
+        if cls is not File  # its path has a validator, and it needs no torch
+    ],
+)
+def test_declared_fields_are_those_of_the_class(declaration: Declaration, real: type[Any]) -> None:
+    found = declared(declaration)
     assert found is not None
     assert fields(found) == fields(real)
 
 
 def test_the_local_plan_is_declared_as_it_is() -> None:
     """But for its optimiser, which is checked by itself."""
-    found = fields(declared(PACKAGE / "core" / "data.py", "LocalPlan"))
+    (plan,) = TABLES["local"]
+    found = fields(declared(plan))
     assert ("optimizer", Any, None) in found
     others = [field for field in fields(LocalPlan) if field[1] is not Optimizer]
     assert [field for field in found if field[0] != "optimizer"] == others
-
-
-@pytest.mark.parametrize(
-    ("path", "real"),
-    [(optimizers()[name], cls) for name, cls in OPTIMIZERS.items()]
-    + [(server_optimizers()[name], cls) for name, cls in SERVER_OPTIMIZERS.items()],
-)
-def test_optimisers_are_declared_as_they_are(path: Path, real: type[Any]) -> None:
-    assert fields(declared(path, real.__name__)) == fields(real)
 
 
 WRONG: list[dict[str, Any]] = [
@@ -78,6 +92,13 @@ WRONG: list[dict[str, Any]] = [
     {"rounds": "many"},
     {"seed": -1},
     {"local": {"learning_rate": 1}},
+    {"lr": 1},
+    {"batchsize": 1},
+    {"model": {"name": "resnet18", "norm": "layer"}},
+    {"dataset": "digitz"},
+    {"dataset": "tsv:rows"},
+    {"dataset": "images:x"},
+    {"dataset": 3},
     {"local": {"lr": "fast"}},
     {"local": {"lr": 0}},
     {"local": 3},
@@ -151,6 +172,7 @@ def test_right_settings_pass() -> None:
     ("given", "message"),
     [
         (["local.lrr=1"], "local.lrr is not a setting"),
+        (["dataset=digitz"], "dataset = 'digitz': is not known; did you mean digits"),
         (["local.lr=0"], "local.lr = 0: must be greater than 0"),
         (["algorithm=fedprox", "algorithm.mu=-1"], "algorithm.mu = -1: must be greater than or"),
     ],

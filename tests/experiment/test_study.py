@@ -47,7 +47,7 @@ def experiments_of(name: str) -> Sequence[Experiment]:
 
 
 def test_every_study_is_known() -> None:
-    message = "reproduce tabel1: is not known; the studies are ablation, beta, "
+    message = r"reproduce tabel1: is not known; did you mean table1\? Possible are ablation, beta"
     with pytest.raises(BadInput, match=message):
         find_study("tabel1")
     assert STUDIES.keys() == SIZES.keys()

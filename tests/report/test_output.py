@@ -1,5 +1,7 @@
 """A report from end to end: its files, and the page's data."""
 
+import base64
+import gzip
 import json
 import re
 from pathlib import Path
@@ -90,7 +92,9 @@ def test_the_page_contains_everything_it_needs(runs: Path, tmp_path: Path) -> No
     assert not re.findall(
         r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?!data:)[^\"'> ]", page
     )
-    assert "plotly.js v" in page
+    packed = re.findall(r'<script id="plotly"[^>]*>([^<]*)</script>', page)[0]
+    assert b"plotly.js v" in gzip.decompress(base64.b64decode(packed))
+    assert len(page) < 2_500_000, "the library is packed"
     assert "class <0>" in str(embedded(page)["runs"])
 
 

@@ -31,10 +31,10 @@ class FedACG(Algorithm[FedACGState]):
     The authors' code also clips gradients to the norm 10: `local.clip = 10`.
     """
 
-    lam: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.85  # λ: momentum
-    # β: weight of ‖w − u‖²; no ½, as in the authors' code
+    lam: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.85  # λ: server momentum
+    # β: weight of the penalty ‖w − u‖²; no ½, as in the authors' code
     beta: Annotated[float, Ge(0), Searched(1e-4, 1e-2)] = 1e-3
-    weighted: bool = True  # average by sample count; the authors' code averages uniformly
+    weighted: bool = True  # weigh clients by their rows; in the authors' code all weigh the same
 
     own_server_step = True  # momentum
 

@@ -64,19 +64,21 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     """The server generates class anchors from the global model; clients train two branches."""
 
     eta: Annotated[float, Gt(0), Searched(0.1, 2)] = 1.0  # η: step size of anchor generation
-    steps: Annotated[int, Ge(1)] = 50  # I: its iterations
-    lam: Annotated[float, Ge(0), Searched(1e-5, 1e-3)] = 1e-4  # λ: weight of ‖x̃‖²
-    sigma: Annotated[float, Gt(0)] = 1.0  # σ: standard deviation of the initial noise
-    anchors_per_class: Annotated[int, Ge(1)] = 1  # N / |C|
+    steps: Annotated[int, Ge(1)] = 50  # I: iterations of anchor generation
+    lam: Annotated[float, Ge(0), Searched(1e-5, 1e-3)] = 1e-4  # λ: weight of an anchor's ‖x̃‖²
+    # σ: standard deviation of the noise that anchors start from
+    sigma: Annotated[float, Gt(0)] = 1.0
+    anchors_per_class: Annotated[int, Ge(1)] = 1  # N / |C|: anchors that the server makes per class
     # The classes whose anchors enter a client's balanced batches: all, or those it lacks.
     anchors_for: Literal["all", "missing"] = "missing"
     # The weight of an anchor in Eq. (6), relative to a row: 1, or its confidence ỹ.
     anchor_weight: Literal["one", "confidence"] = "one"
-    # β: constant if given, otherwise adaptive, (t/T)^(γ_k τ_t).
+    # β: weight of the local branch; none: adaptive, (t/T)^(γ_k τ_t).
     beta: Annotated[float, Ge(0), Le(1)] | None = None
-    generate: bool = True  # CAG; without it, balanced batches hold only the client's own classes
-    calibrate: bool = True  # LCB; without it, the loss is L_AGB alone
-    deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated
+    # CAG: generate anchors; without them, balanced batches hold only the client's own classes
+    generate: bool = True
+    calibrate: bool = True  # LCB: train the local branch; without it, the loss is L_AGB alone
+    deploy: Literal["A", "L", "mean"] = "A"  # the head that is evaluated and exported
     # How anchors are transmitted: uint8 takes a quarter of the bytes.
     anchor_dtype: Literal["float32", "uint8"] = "float32"
 

@@ -20,9 +20,10 @@ from fedadb.roles import Searched
 class FedASAM(FedAvg):
     """FedAvg whose clients take the gradient at the worst nearby point, scaled by the weights."""
 
-    # ρ: distance of that point; 0.7 in the authors' code
+    # ρ: distance of the point at which the gradient is taken; 0.7 in the authors' code
     rho: Annotated[float, Ge(0), Searched(0.05, 5)] = 0.5
-    eta: Annotated[float, Ge(0)] = 0.0  # η: added to |w|; 0.2 in the authors' code
+    # η: added to |w| in the scale of the perturbation; 0.2 in the authors' code
+    eta: Annotated[float, Ge(0)] = 0.0
     # The parameters whose perturbation scales with |w|: all, or as in the authors' code only
     # those whose name contains "weight".
     scope: Literal["all", "weights"] = "all"

@@ -42,12 +42,12 @@ class FedCOG(Algorithm[Weights, Weights, PreviousModel]):
     # The first round in which clients generate inputs; auto: ⌈0.7 T⌉ of T rounds, at most 50.
     first_round: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
     images: Annotated[int, Ge(1)] = 256  # inputs that a client generates, but for rounding
-    steps: Annotated[int, Ge(1)] = 500  # Adam's steps on the inputs
-    eta: Annotated[float, Gt(0)] = 0.01  # η: Adam's step size
+    steps: Annotated[int, Ge(1)] = 500  # Adam's steps on the generated inputs
+    eta: Annotated[float, Gt(0)] = 0.01  # η: Adam's step size on the generated inputs
     # λ: weight of the disagreement between the two models
     lam: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1
     tau: Annotated[float, Gt(0)] = 1.0  # τ: temperature of the distillation
-    project: bool = False  # keep the inputs within the bounds of real ones
+    project: bool = False  # keep the generated inputs within the bounds of real ones
 
     def memory(self, w: Vector) -> PreviousModel:
         return PreviousModel(w)

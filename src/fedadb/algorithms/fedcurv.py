@@ -38,12 +38,13 @@ Ctx = Context[Curvature, Report]
 class FedCurv(Algorithm[Curvature, Curvature, Report, Curvature]):
     """Clients penalise moving weights that matter to other clients away from theirs."""
 
-    lam: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # λ: weight of the penalty
-    # The Fisher information is estimated on batches of the plan's size until they have more than
-    # so many rows.
+    # λ: weight of the penalty for moving weights that matter to others
+    lam: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0
+    # Rows for the estimate of the Fisher information: it takes whole batches until they have more
+    # than so many.
     size: Annotated[int, Ge(1)] = 500
-    # "batch": the mean of squared gradients of batches, as in the code that the FedADB paper builds
-    # on. "sample": of single rows, which is the Fisher information itself and larger.
+    # How the Fisher information is estimated. "batch": by squared gradients of batches, as in the
+    # code that the FedADB paper builds on. "sample": of single rows, which is exact and larger.
     fisher: Literal["batch", "sample"] = "batch"
 
     measures = ("largest_fisher",)

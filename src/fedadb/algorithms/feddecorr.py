@@ -21,10 +21,10 @@ from fedadb.roles import Searched
 class FedDecorr(FedAvg):
     """FedAvg whose clients penalise correlation between the dimensions of their features."""
 
-    # λ: weight of the correlation; 0.05 for CIFAR-100
+    # λ: weight of the penalty on correlated features; 0.05 for CIFAR-100
     lam: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1
-    # In the authors' code the penalty grows with the batch size B; if true, it is divided by
-    # (B−1)²/B, which makes it the mean squared correlation.
+    # Divide the penalty by (B−1)²/B, which makes it the mean squared correlation; in the authors'
+    # code it grows with the batch size B.
     normalise: bool = False
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:

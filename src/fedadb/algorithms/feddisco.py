@@ -28,7 +28,8 @@ class FedDiscoUpload(NamedTuple):
 class FedDisco(Algorithm[Weights, Weights, tuple[()], FedDiscoUpload]):
     """FedAvg that gives clients with a skewed class distribution less weight in the mean."""
 
-    a: Annotated[float, Ge(0), Searched(0.1, 1, "linear")] = 0.5  # weight of the discrepancy
+    # how much a client with skewed classes loses weight in the mean
+    a: Annotated[float, Ge(0), Searched(0.1, 1, "linear")] = 0.5
     b: Annotated[float, Ge(0), Searched(0.01, 1)] = 0.1  # added to every client's weight
 
     needs_single_replies = True  # each has a weight of its own

@@ -36,10 +36,11 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
     With α = 0 both terms and h vanish, and the reference variant is FedAvg.
     """
 
-    alpha: Annotated[float, Ge(0), Searched(0.001, 0.1)] = 0.1  # α; 0.01 in the authors' example
-    # "reference": as in the code that the FedADB paper builds on (the FedNTD and FedSOL
-    # repositories). "official": as in the authors' own code, where α scales with a client's share
-    # of the rows, the mean is uniform, gradients are clipped and the mean is deployed, not w.
+    # α: weight of the dynamic regulariser; 0.01 in the authors' example
+    alpha: Annotated[float, Ge(0), Searched(0.001, 0.1)] = 0.1
+    # Whose version. "reference": as in the code that the FedADB paper builds on (the FedNTD and
+    # FedSOL repositories). "official": as in the authors' own code, where α scales with a client's
+    # share of the rows, the mean is uniform, gradients are clipped and the mean is deployed, not w.
     variant: Literal["reference", "official"] = "reference"
 
     own_server_step = True  # −h/α

@@ -25,7 +25,8 @@ class FedExPState(NamedTuple):
 class FedExP(Algorithm[FedExPState]):
     """FedAvg with a server step that grows with the disagreement of the clients' updates."""
 
-    eps: Annotated[float, Ge(0), Searched(0.001, 0.1)] = 1e-3  # ε, in the first round
+    # ε of the first round: the larger, the less the server extrapolates
+    eps: Annotated[float, Ge(0), Searched(0.001, 0.1)] = 1e-3
     evaluate_mean: bool = True  # deploy the mean of the last two iterates, as the authors do
 
     own_server_step = True  # extrapolation

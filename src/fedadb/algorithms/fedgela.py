@@ -48,6 +48,7 @@ class SimplexETF(nn.Module):
 class FedGELA(FedAvg):
     """FedAvg on a fixed classifier, whose logits each client scales by its class frequencies."""
 
+    # temperature of the loss: the smaller, the larger the logits
     temperature: Annotated[float, Gt(0), Searched(0.01, 1)] = 0.2
     # Normalisation of the features: by batch statistics, or to length √d.
     feature_norm: Literal["batch", "length"] = "batch"

@@ -23,7 +23,7 @@ class FedLMD(FedAvg):
     """FedAvg that distils the global model's predictions for the client's minority labels."""
 
     beta: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # β: weight of the distillation
-    tau: Annotated[float, Gt(0)] = 1.0  # τ: its temperature
+    tau: Annotated[float, Gt(0)] = 1.0  # τ: temperature of the distillation
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:
         z, z_global = f(w, batch.x).logits, f(ctx.sent.w, batch.x).logits

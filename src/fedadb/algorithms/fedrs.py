@@ -22,10 +22,10 @@ from fedadb.roles import Searched
 class FedRS(FedAvg):
     """FedAvg whose clients scale down the logits of the classes that they lack."""
 
-    # α: scale of a missing class; 1: FedAvg
+    # α: scale of the logit of a class that the client lacks; 1: FedAvg
     alpha: Annotated[float, Ge(0), Le(1), Searched(0.1, 0.9, "linear")] = 0.5
-    # "binary": α if the client lacks the class, 1 otherwise, as in the paper. "soft": from α to 1,
-    # in proportion to the client's rows of the class, as in the authors' code.
+    # The scale of each class. "binary": α if the client lacks it, 1 otherwise, as in the paper.
+    # "soft": from α to 1, in proportion to the client's rows of the class, as in the authors' code.
     variant: Literal["binary", "soft"] = "binary"
 
     def loss(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Tensor:

@@ -22,8 +22,8 @@ from fedadb.roles import Searched
 class FedSOL(FedAvg):
     """FedAvg whose clients take the gradient at a point where the proximal loss is higher."""
 
-    rho: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # ρ: distance of that point
-    tau: Annotated[float, Gt(0)] = 3.0  # temperature of the proximal loss
+    rho: Annotated[float, Ge(0), Searched(0.1, 10)] = 1.0  # ρ: distance of the perturbed point
+    tau: Annotated[float, Gt(0)] = 3.0  # τ: temperature of the proximal loss
     adaptive: bool = True  # scale the perturbation by each weight's drift
 
     def gradient(self, f: Model, w: Vector, batch: Batch, ctx: Context[Weights]) -> Vector:

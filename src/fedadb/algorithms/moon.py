@@ -22,7 +22,7 @@ class MOON(Algorithm[Weights, Weights, PreviousModel]):
 
     # μ: weight of the contrastive term; 1 in the authors' code
     mu: Annotated[float, Ge(0), Searched(0.001, 10)] = 0.1
-    tau: Annotated[float, Gt(0)] = 0.5  # τ: its temperature
+    tau: Annotated[float, Gt(0)] = 0.5  # τ: temperature of the contrastive term
 
     def memory(self, w: Vector) -> PreviousModel:
         return PreviousModel(w)

@@ -24,8 +24,9 @@ class ALIE(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
+    # distance from the mean in standard deviations; auto: as far as a majority hides it
     z: float | Literal["auto"] = "auto"
 
     acts_together = True

@@ -20,9 +20,9 @@ class Gaussian(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
-    sigma: Annotated[float, Gt(0)] = 1.0  # their standard deviation
+    sigma: Annotated[float, Gt(0)] = 1.0  # σ: standard deviation of the noise that attackers send
 
     def update(self, own: Tensor, rows: int, total: int, rng: Stream) -> Tensor:
         noise = torch.randn(own.shape, dtype=own.dtype, generator=rng.generator())

@@ -21,9 +21,9 @@ class IPM(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
-    epsilon: Annotated[float, Gt(0)] = 0.1
+    epsilon: Annotated[float, Gt(0)] = 0.1  # ε: length of what attackers send, in honest means
 
     acts_together = True
 

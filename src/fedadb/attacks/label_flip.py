@@ -24,7 +24,7 @@ class LabelFlip(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
     source: Annotated[int, Ge(0)] | None = None  # the class whose rows are mislabelled; None: all
     target: Annotated[int, Ge(0)] | None = None  # the class that they are said to have

@@ -22,8 +22,9 @@ class Scaled(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
+    # factor of the update; auto: N / n_k, so that a mean by rows moves by the whole of it
     factor: float | Literal["auto"] = "auto"
 
     def update(self, own: Tensor, rows: int, total: int, rng: Stream) -> Tensor:

@@ -19,7 +19,7 @@ class SignFlip(Attack):
     ```
     """
 
-    # how many, which the seed draws; or a list of their numbers
+    # attackers: how many, which the seed draws, or a list of their numbers
     clients: Annotated[int, Ge(1)] | tuple[Annotated[int, Ge(0)], ...]
 
     def update(self, own: Tensor, rows: int, total: int, rng: Stream) -> Tensor:

@@ -11,9 +11,12 @@ from typing import Annotated
 import typer
 
 from fedadb.cli.analyse import ANALYSE_HELP, analyse
+from fedadb.cli.completion import join_split_words
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
+from fedadb.cli.explain import explain
 from fedadb.cli.export import export, predict
+from fedadb.cli.init import init
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import show_error, show_message, show_warnings
@@ -28,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(init)
 app.command()(run)
 app.command()(compare)
 app.command()(tune)
@@ -35,6 +39,7 @@ app.command(help=REPRODUCE_HELP)(reproduce)
 app.command()(report)
 app.command()(watch)
 app.command(help=ANALYSE_HELP)(analyse)
+app.command()(explain)
 app.command()(export)
 app.command()(predict)
 app.command()(partition)
@@ -68,9 +73,10 @@ def options(
 
 def main() -> None:
     """Run the command. A failure that is not a bug ends in one sentence and an exit code."""
+    join_split_words()
     try:
         with show_warnings(LOG, KernelsWarning):
-            app()
+            app(prog_name="fedadb")
     except BadInput as error:
         show_error(str(error))
         sys.exit(2)

@@ -84,8 +84,12 @@ def split_words(words: Sequence[str]) -> tuple[list[Path], list[str]]:
         elif path.is_dir():
             directories.append(path)
         else:
-            known = ", ".join(ANALYSES)
-            raise BadInput(f"{word} is neither the directory of a run nor an analysis ({known})")
+            from fedadb.experiment.validation import suggest
+
+            raise BadInput(
+                f"{word} is neither the directory of a run nor an analysis; "
+                f"{suggest(word, ANALYSES)}"
+            )
     if not directories:
         raise BadInput(f"analyse {' '.join(words)}: name the directory of a run, too")
     return directories, names

@@ -7,6 +7,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from fedadb.cli.completion import complete_dataset
 from fedadb.cli.terminal import (
     ExperimentArgument,
     SettingsOption,
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 data = typer.Typer(help="List, download and verify datasets.", no_args_is_help=True)
 
-DatasetArgument = Annotated[str, typer.Argument(help="A name from `fedadb data list`.")]
+DatasetArgument = Annotated[
+    str,
+    typer.Argument(help="A name from `fedadb data list`.", autocompletion=complete_dataset),
+]
 
 
 @data.command("list")

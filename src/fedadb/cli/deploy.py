@@ -145,7 +145,7 @@ def server(
     """
     _require_flower()
     from fedadb.cli.display import ProgressBar, progress_bars
-    from fedadb.cli.execution import show_failed_observers, show_results
+    from fedadb.cli.execution import show_results, show_run_warnings
     from fedadb.deploy.accepted_sites import public_keys
     from fedadb.deploy.ports import parse_address
     from fedadb.deploy.server import start_server, upload_limit
@@ -187,7 +187,7 @@ def server(
         title = f"{e.algorithm.name} across {e.federation.clients} sites"
         with (
             progress_bars(console) as bars,
-            show_failed_observers(),
+            show_run_warnings(),
             observed([ProgressBar(bars, title)], e, out, done, rounds) as shown,
         ):
             # Trackers write to the run's directory, which the server makes before its first round.

@@ -72,7 +72,7 @@ def trained_rounds(
     observers = [ProgressBar(shown.bars, shown.title, shown.overall), *shown.trackers]
     try:
         with (
-            show_failed_observers(),
+            show_run_warnings(),
             start_run(
                 e,
                 directory,
@@ -94,11 +94,12 @@ def trained_rounds(
 
 
 @contextmanager
-def show_failed_observers() -> Iterator[None]:
-    """Show a failed observer as the other messages, and not as Python shows warnings."""
+def show_run_warnings() -> Iterator[None]:
+    """Show failed observers and hints as the other messages, and not as Python shows warnings."""
+    from fedadb.experiment import sizes
     from fedadb.experiment.observation import FAILURES, ObserverWarning
 
-    with show_warnings(FAILURES, ObserverWarning):
+    with show_warnings(FAILURES, ObserverWarning), show_warnings(sizes.LOG, sizes.SizeWarning):
         yield
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fedadb.analysis import ANALYSES
 from fedadb.cli.analyse import show_numbers
+from fedadb.cli.completion import matching
 from fedadb.cli.execution import Outcome, show_results, train_all
 from fedadb.cli.terminal import (
     SettingsOption,
@@ -33,6 +34,11 @@ STUDIES = {
 }
 """The paper's studies: their files by name."""
 
+
+def complete_study(incomplete: str) -> list[str]:
+    return matching(incomplete, STUDIES)
+
+
 REPRODUCE_HELP = f"""Run the experiments behind a table or figure of the paper, and report on them.
 
 NAME is one of {", ".join(STUDIES)}; or the path of your own study in TOML. Finished runs are
@@ -43,7 +49,10 @@ skipped. Studies that have runs in common share them if --out is the same.
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(help="A study of the paper, or the path of your own in TOML."),
+        typer.Argument(
+            help="A study of the paper, or the path of your own in TOML.",
+            autocompletion=complete_study,
+        ),
     ],
     only: Annotated[
         list[str] | None,
@@ -85,6 +94,7 @@ def reproduce(
 ) -> None:
     """Run a study, report on its runs, and analyse them if the study asks for it."""
     from fedadb.experiment.study import read_study, select
+    from fedadb.experiment.validation import suggest
     from fedadb.observers import make_trackers
 
     if not 0 < scale <= 1:
@@ -95,8 +105,7 @@ def reproduce(
     study = read_study(path, settings or [], scale)
     for analysis in study.analyses:
         if analysis not in ANALYSES:
-            known = ", ".join(ANALYSES)
-            raise BadInput(f"{path}: analyse has {analysis!r}; the analyses are {known}")
+            raise BadInput(f"{path}: analyse has {analysis!r}; {suggest(analysis, ANALYSES)}")
     experiments = select(study.experiments, only or [])
     directory = out or Path("runs") / f"{path.stem}{'' if tuned is None else '-tuned'}"
     if dry_run or measure:
@@ -133,7 +142,9 @@ def find_study(name: str) -> Path:
     if name.endswith(".toml"):
         return Path(name)
     if name not in STUDIES:
-        raise BadInput(f"reproduce {name}: is not known; the studies are {', '.join(STUDIES)}")
+        from fedadb.experiment.validation import suggest
+
+        raise BadInput(f"reproduce {name}: is not known; {suggest(name, STUDIES)}")
     return STUDIES[name]
 
 

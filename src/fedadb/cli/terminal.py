@@ -21,6 +21,8 @@ from rich.progress import (
 from rich.progress import Progress as ProgressBars
 from rich.table import Table
 
+from fedadb.cli.completion import complete_algorithms, complete_setting
+
 console = Console()
 
 ExperimentArgument = Annotated[
@@ -31,7 +33,16 @@ SettingsOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting, such as local.lr=0.05. Can be given several times.",
+        help="Override a setting, such as local.lr=0.05. Can be given several times; `fedadb "
+        "explain` lists the settings.",
+        autocompletion=complete_setting,
+    ),
+]
+AlgorithmsOption = Annotated[
+    str,
+    typer.Option(
+        help="Algorithms, separated by commas; your own are module:Class.",
+        autocompletion=complete_algorithms,
     ),
 ]
 FromRoundOption = Annotated[

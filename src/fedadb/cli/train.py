@@ -8,6 +8,7 @@ import typer
 from fedadb.cli.execution import Outcome, show_results, train, train_all
 from fedadb.cli.reporting import report_comparison, warn_if_untuned
 from fedadb.cli.terminal import (
+    AlgorithmsOption,
     ExperimentArgument,
     FromRoundOption,
     SettingsOption,
@@ -63,9 +64,7 @@ def run(
 
 def compare(
     experiment: ExperimentArgument = None,
-    algorithms: Annotated[
-        str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
-    ] = "fedavg,fedadb",
+    algorithms: AlgorithmsOption = "fedavg,fedadb",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
     tuned: TunedOption = None,
     settings: SettingsOption = None,

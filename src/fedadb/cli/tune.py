@@ -11,6 +11,7 @@ import typer
 from fedadb.cli.execution import Outcome, ProgressShown, trained_rounds
 from fedadb.cli.reporting import report_comparison
 from fedadb.cli.terminal import (
+    AlgorithmsOption,
     ExperimentArgument,
     SettingsOption,
     TrackOption,
@@ -58,9 +59,7 @@ PrunerOption = Annotated[
 
 def tune(
     experiment: ExperimentArgument = None,
-    algorithms: Annotated[
-        str, typer.Option(help="Algorithms, separated by commas; your own are module:Class.")
-    ] = "fedavg,fedadb",
+    algorithms: AlgorithmsOption = "fedavg,fedadb",
     budget: Annotated[int, typer.Option(min=1, help="How many runs each algorithm is given.")] = 8,
     search: SearchOption = None,
     sampler: SamplerOption = "tpe",

@@ -124,15 +124,17 @@ class LocalPlan:
     ```
     """
 
-    epochs: Annotated[int, Ge(1)] = 5
+    epochs: Annotated[int, Ge(1)] = 5  # passes over a client's rows in one round
+    # rows per step of training, and per batch of evaluation
     batch_size: Annotated[int, Ge(1), Le(1_000_000)] = 128
-    # the schedule and the warm-up multiply it
+    # learning rate of the clients; the schedule and the warm-up multiply it
     lr: Annotated[float, Gt(0), Searched(0.003, 0.1)] = 0.01
-    weight_decay: Annotated[float, Ge(0)] = 1e-5
-    optimizer: Optimizer = SGD()
-    schedule: Schedule = Exponential()
-    warmup: Annotated[int, Ge(0)] = 0  # first rounds, in which the learning rate rises linearly
-    # largest norm of a gradient; auto: what the algorithm's authors use; None: any
+    weight_decay: Annotated[float, Ge(0)] = 1e-5  # pull of all weights towards 0, per step
+    optimizer: Optimizer = SGD()  # how a client's step follows from a gradient; new in each round
+    schedule: Schedule = Exponential()  # how the learning rate changes from round to round
+    # number of first rounds, in which the learning rate rises linearly
+    warmup: Annotated[int, Ge(0)] = 0
+    # largest norm of a gradient; auto: what the algorithm's authors use; none: any
     clip: Annotated[float, Gt(0)] | Literal["auto"] | None = "auto"
 
     def lr_factor(self, t: int, total: int) -> float:

@@ -67,7 +67,7 @@ class SGD:
     ```
     """
 
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9  # share of the last step in the next
     nesterov: bool = False  # whether the momentum looks one step ahead
 
     def __post_init__(self) -> None:
@@ -101,9 +101,9 @@ class Adam:
     ```
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
-    eps: Annotated[float, Gt(0)] = 1e-8
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # decay of the mean of gradients
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999  # decay of the mean of squared gradients
+    eps: Annotated[float, Gt(0)] = 1e-8  # added to the root of the mean of squares
 
     decoupled_weight_decay = False
 

@@ -35,7 +35,7 @@ class Exponential:
     ```
     """
 
-    decay: Annotated[float, Gt(0), Le(1)] = 0.99
+    decay: Annotated[float, Gt(0), Le(1)] = 0.99  # factor of the learning rate after each round
 
     def factor(self, t: int, total: int) -> float:
         return self.decay ** (t - 1)
@@ -66,7 +66,7 @@ class Cosine:
     ```
     """
 
-    final: Annotated[float, Ge(0), Le(1)] = 0.0
+    final: Annotated[float, Ge(0), Le(1)] = 0.0  # factor that the last round comes close to
 
     def factor(self, t: int, total: int) -> float:
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * (t - 1) / total)) / 2
@@ -81,8 +81,8 @@ class Step:
     ```
     """
 
-    every: Annotated[int, Ge(1)]  # rounds
-    decay: Annotated[float, Gt(0), Le(1)] = 0.1
+    every: Annotated[int, Ge(1)]  # rounds from one step to the next
+    decay: Annotated[float, Gt(0), Le(1)] = 0.1  # factor of the learning rate at each step
 
     def factor(self, t: int, total: int) -> float:
         return self.decay ** ((t - 1) // self.every)

@@ -78,8 +78,9 @@ class ServerSGD:
     ```
     """
 
-    lr: Annotated[float, Gt(0), Searched(0.1, 1)] = 1.0  # η
-    momentum: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.9  # β
+    lr: Annotated[float, Gt(0), Searched(0.1, 1)] = 1.0  # η: the server's learning rate
+    # β: share of the last step in the next
+    momentum: Annotated[float, Ge(0), Lt(1), Searched(0.5, 0.95, "linear")] = 0.9
 
     def init(self, w: Vector) -> Momentum:
         return Momentum(w.zeros())
@@ -102,10 +103,10 @@ class ServerAdagrad:
     ```
     """
 
-    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01  # η
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.0  # of the mean of Δ; 0: Δ itself
-    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v
-    initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before the first round; τ²
+    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01  # η: the server's learning rate
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.0  # β₁: decay of the mean of Δ; 0: Δ itself
+    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v, for bounded steps
+    initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before round 1; auto: τ²
 
     def init(self, w: Vector) -> AdaptiveState:
         return _start(w, self.initial, self.tau)
@@ -131,11 +132,13 @@ class ServerAdam:
     ```
     """
 
-    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01  # η of the first round
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # of the mean of Δ
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # of the mean of Δ²
-    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v
-    initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before the first round; τ²
+    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = (
+        0.01  # η: the server's learning rate in round 1
+    )
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # β₁: decay of the mean of Δ
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # β₂: decay of the mean of Δ²
+    tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v, for bounded steps
+    initial: Annotated[float, Ge(0)] | Literal["auto"] = "auto"  # v before round 1; auto: τ²
     bias_correction: bool = False  # multiply η by √(1 − β₂ᵗ) / (1 − β₁ᵗ); the paper does not
     follow_schedule: bool = True  # multiply η by the factor of the clients' learning rate
 

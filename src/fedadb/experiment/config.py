@@ -1,11 +1,10 @@
 """An experiment: every setting of a run, read from and written to TOML."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import BeforeValidator, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.algorithms.fedopt import FedOpt
@@ -19,9 +18,9 @@ from fedadb.core.optimizers import OPTIMIZERS
 from fedadb.core.schedules import SCHEDULES
 from fedadb.core.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from fedadb.core.vector import Weights
-from fedadb.datasets import DATASETS, OWN
-from fedadb.datasets.tensors import KINDS, Data
+from fedadb.datasets.tensors import Data
 from fedadb.experiment import validation
+from fedadb.experiment.dataset_name import check_dataset
 from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
@@ -43,7 +42,7 @@ class Experiment(Settings):
 
     Settings that are not given follow from the dataset. A table such as `local={"epochs": 1}` is
     completed in the same way; an object such as `LocalPlan(epochs=1)` is taken as it is. Wrong
-    settings raise BadInput.
+    settings raise BadInput. On the command line, `fedadb explain KEY` says what a setting means.
 
     ```python
     experiment = fedadb.Experiment(
@@ -64,13 +63,16 @@ class Experiment(Settings):
 
     # Python takes data in memory as well.
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
-    model: Annotated[Architecture, BeforeValidator(to_model)] = LeNet()
-    local: Annotated[LocalPlan, BeforeValidator(lambda given: _local_plan(given))] = LocalPlan()
-    algorithm: Annotated[Algorithm[Any, Any, Any, Any], BeforeValidator(to_algorithm)] = FedADB()
+    # the network without its classifier, which the algorithm adds; module:Name is your own
+    model: Architecture = LeNet()
+    # how a client trains in one round
+    local: LocalPlan = LocalPlan()
+    # how clients train and what the server makes of it; module:Class is your own
+    algorithm: Algorithm[Any, Any, Any, Any] = FedADB()
     # what happens to replies between clients and server, in this order
-    filter: Annotated[tuple[Filter, ...], BeforeValidator(lambda given: _filters(given))] = ()
-    # what some clients of a simulation do instead of training; None: all are honest
-    attack: Annotated[Attack | None, BeforeValidator(lambda given: _attack(given))] = None
+    filter: tuple[Filter, ...] = ()
+    # what some clients of a simulation do instead of training; none: all are honest
+    attack: Attack | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -80,29 +82,32 @@ class Experiment(Settings):
     @field_validator("dataset", mode="before")
     @classmethod
     def _dataset(cls, given: Any) -> Any:
-        if isinstance(given, Data):
-            return given
-        if not isinstance(given, str):
-            raise BadInput(
-                f"dataset: {type(given).__name__} is the wrong type; give a name, or in Python "
-                "fedadb.Data(x_train, y_train, …)"
-            )
-        kind, colon, path = given.partition(":")
-        if colon and kind in KINDS:
-            raise BadInput(
-                f"dataset = {given!r}: these data were in memory, not in a file; use Python, and "
-                "pass the same fedadb.Data"
-            )
-        if colon and (kind not in OWN or not path):
-            raise BadInput(
-                f"dataset = {given!r}: your own data are csv:PATH, npz:PATH or folder:PATH"
-            )
-        if not colon and given not in DATASETS:
-            known = validation.suggest(given, [*DATASETS, *(f"{kind}:PATH" for kind in OWN)])
-            raise BadInput(f"dataset = {given!r}: is not known; {known}")
-        if colon:  # absolute, so that the resolved experiment works from any directory
-            return f"{kind}:{Path(path).expanduser().absolute()}"
-        return given
+        return given if isinstance(given, Data) else check_dataset(given)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model(cls, given: Any) -> Any:
+        return to_model(given)
+
+    @field_validator("local", mode="before")
+    @classmethod
+    def _local(cls, given: Any) -> Any:
+        return _local_plan(given)
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _algorithm(cls, given: Any) -> Any:
+        return to_algorithm(given)
+
+    @field_validator("filter", mode="before")
+    @classmethod
+    def _filter(cls, given: Any) -> Any:
+        return _filters(given)
+
+    @field_validator("attack", mode="before")
+    @classmethod
+    def _one_attack(cls, given: Any) -> Any:
+        return _attack(given)
 
     @field_validator("server", mode="before")
     @classmethod

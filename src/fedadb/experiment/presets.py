@@ -5,6 +5,7 @@ from typing import Any
 
 from fedadb.experiment.toml_tables import merge, renamed
 
+# clients and participation, by one name
 SCENARIOS: dict[str, dict[str, Any]] = {
     "cross-device": {"clients": 100, "participation": 0.05},
     "cross-silo": {"clients": 20, "participation": 0.2},
@@ -12,6 +13,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 SMALL: dict[str, Any] = {"scenario": "small", "partition": {"alpha": 0.5}}
+# Data of one's own are mostly small; `fedadb init` chooses by their size.
+OWN: dict[str, Any] = {"rounds": 100, "federation": SMALL, "local": {"batch_size": 32}}
 
 DATASET = "digits"  # if an experiment names none
 LEARNING_RATE = "local.lr"
@@ -37,12 +40,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "breastmnist": {"federation": SMALL},
     "pneumoniamnist": {"federation": SMALL},
     "retinamnist": {"federation": SMALL},
-    "npz": {"federation": SMALL},
-    "folder": {"federation": SMALL},
-    "csv": {"federation": SMALL, "model": "mlp"},
+    "npz": OWN,
+    "folder": OWN,
+    "csv": {**OWN, "model": "mlp"},
     # Data in memory: `fedadb.Data` says which of the two it is.
-    "images": {"federation": SMALL},
-    "vectors": {"federation": SMALL, "model": "mlp"},
+    "images": OWN,
+    "vectors": {**OWN, "model": "mlp"},
     "cifar10": {"model": "resnet18"},
     "cifar100": {"model": "resnet18"},
     "cinic10": {"model": "resnet18"},

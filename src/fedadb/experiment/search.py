@@ -28,6 +28,7 @@ from fedadb.experiment.space import (
     with_values,
 )
 from fedadb.experiment.trials import PRUNERS, Train, TrialRunner
+from fedadb.experiment.validation import suggest
 from fedadb.roles import Searched
 from fedadb.storage.files import locked, write_atomically
 from fedadb.storage.searches import Search, Trial, read_search, search_file, write_search
@@ -99,7 +100,7 @@ def check_searchable(experiment: Experiment, space: Space, plan: SearchPlan, out
         ("pruner", plan.pruner, PRUNERS),
     ):
         if given not in known:
-            raise BadInput(f"--{option} {given}: is not known; possible are {', '.join(known)}")
+            raise BadInput(f"--{option} {given}: is not known; {suggest(given, known)}")
     if not experiment.validation:
         raise BadInput(
             "validation = 0: settings are chosen on validation data, so it must be above 0, for "

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from fedadb.core.errors import BadInput
 from fedadb.experiment import validation
+from fedadb.experiment.dataset_name import check_dataset
 from fedadb.experiment.presets import DATASET, SCENARIOS
 from fedadb.partition import PARTITIONS, Partition
 from fedadb.partition.dirichlet import Dirichlet
@@ -58,11 +59,12 @@ class Federation:
     ```
     """
 
-    clients: Annotated[int, Ge(1), PAPER_VARIES] = 100  # K
+    clients: Annotated[int, Ge(1), PAPER_VARIES] = 100  # K: the number of clients
     # ρ: the share of clients in a round
     participation: Annotated[float, Gt(0), Le(1), PAPER_VARIES] = 0.05
-    partition: Annotated[Partition, SERVER] = Dirichlet()
-    partition_seed: Annotated[int | None, SERVER] = None  # None: the experiment's seed
+    partition: Annotated[Partition, SERVER] = Dirichlet()  # how rows are distributed among clients
+    # set it to use one partition with several seeds; none: the experiment's seed
+    partition_seed: Annotated[int | None, SERVER] = None
     # "seeded": the clients of round t follow from (seed, t). "reference": from t alone, as in the
     # code that the paper builds on (the FedNTD and FedSOL repositories), so all seeds sample alike.
     # "poisson": each client takes part with probability ρ, so a round has ρK on average, or none.
@@ -83,7 +85,7 @@ class Server:
     ```
     """
 
-    # steps towards the proposed weights; None: they are the next weights
+    # how the server steps towards the proposed weights; none: they are the next weights
     optimizer: Annotated[ServerOptimizer | None, SERVER] = None
 
 
@@ -96,18 +98,18 @@ class Engine:
     ```
     """
 
-    # "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
+    # what computes: "cpu", "cuda", "cuda:1", …; auto: a GPU if there is one
     device: Annotated[str, PAPER_VARIES] = "auto"
     # worker processes; auto: one per core
     workers: Annotated[Annotated[int, Ge(1)] | Literal["auto"], NO_EFFECT] = "auto"
     # "stacked": all clients of a round in one computation, for GPUs; auto: each by itself
     cohort: Annotated[Literal["auto", "stacked"], SERVER] = "auto"
-    # workers are processes on this machine, or actors of a Ray cluster
+    # what workers are: processes on this machine, or actors of a Ray cluster
     backend: Annotated[Literal["processes", "ray"], NO_EFFECT] = "processes"
-    # of the Ray cluster: "auto", "ray://head:10001"; None: start Ray on this machine
+    # of the Ray cluster: "auto", "ray://head:10001"; none: start Ray on this machine
     address: Annotated[str | None, NO_EFFECT] = None
     overlap: Annotated[bool, NO_EFFECT] = True  # evaluate a round while the next one trains
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the numbers in training
     # auto: our own kernels for convolutions that suit, on a CPU and in float32; elsewhere torch's
     kernels: Annotated[Literal["auto", "torch"], ROUNDING] = "auto"
 
@@ -119,19 +121,20 @@ class Deployment:
     Simulations use the settings of secure aggregation, and ignore the others.
     """
 
-    # class names, and channels, height and width of an image, if the server has no data
-    classes: Annotated[tuple[str, ...], NO_EFFECT] = ()
+    classes: Annotated[tuple[str, ...], NO_EFFECT] = ()  # class names, if the server has no data
+    # channels, height and width of an image, if the server has no data
     shape: Annotated[tuple[Annotated[int, Ge(1)], ...], NO_EFFECT] = ()
     # who evaluates the model: the server on its test set, the sites on theirs, or both
     evaluate: Annotated[Literal["server", "sites", "both"], AGREED] = "server"
     wait: Annotated[float, Gt(0), NO_EFFECT] = 600.0  # seconds for all sites to connect
     deadline: Annotated[float, Gt(0), NO_EFFECT] = 3600.0  # seconds for a site to answer
-    # replies that a round needs; None: half of the sites asked
+    # valid replies that a round needs; none: half of the sites asked
     min_replies: Annotated[Annotated[int, Ge(1)] | None, NO_EFFECT] = None
-    retries: Annotated[int, Ge(0), NO_EFFECT] = 2  # of a round with fewer replies
+    # how often a round with too few valid replies is repeated
+    retries: Annotated[int, Ge(0), NO_EFFECT] = 2
     # seconds that a round waits for a site that disconnected while it trained
     reconnect: Annotated[float, Ge(0), NO_EFFECT] = 60.0
-    # largest accepted ‖w_k − w‖, in medians of the round's replies; None: any
+    # largest accepted ‖w_k − w‖, in medians of the round's replies; none: any
     median_bound: Annotated[Annotated[float, Gt(1)] | None, NO_EFFECT] = 10.0
     # largest share of all rows that one of three or more sites counts for; 1: any
     max_share: Annotated[float, Gt(0), Le(1), NO_EFFECT] = 0.5
@@ -150,8 +153,10 @@ class Settings(BaseModel):
 
     model_config: ClassVar[ConfigDict] = validation.STRICT
 
+    # a name from `fedadb data list`, or your own data: csv:PATH, npz:PATH or folder:PATH
     dataset: Annotated[str, PAPER_VARIES] = DATASET
-    rounds: Annotated[int, Ge(1)] = 1000  # T
+    rounds: Annotated[int, Ge(1)] = 1000  # T: how often clients train and the server averages
+    # determines everything random: partition, first weights, sampling, shuffling, augmentation
     seed: Annotated[int, Ge(0)] = 0
     # The share of each client's rows, class by class, that is kept out of training. Each record
     # then has the accuracy on these rows.
@@ -162,16 +167,22 @@ class Settings(BaseModel):
     # Also evaluate personal models of all clients. That takes a fine-tuning epoch per client, and a
     # local round if the algorithm's clients have a head of their own.
     personal: Annotated[bool, RECORDS] = False
-    personal_every: Annotated[int, Ge(1), RECORDS] = 50  # rounds; also after the last one
+    # rounds from one such evaluation to the next; there is always one after the last round
+    personal_every: Annotated[int, Ge(1), RECORDS] = 50
     # The rounds whose broadcast is kept, if the algorithm has something to keep; auto: the first,
     # T/20, T/2 and the last.
     keep_broadcasts: Annotated[tuple[Annotated[int, Ge(1)], ...] | Literal["auto"], RECORDS] = (
         "auto"
     )
-    federation: Federation = Federation()
-    server: Server = Server()
-    engine: Engine = Engine()
-    deployment: Deployment = Deployment()
+    federation: Federation = Federation()  # who takes part, and which client holds which rows
+    server: Server = Server()  # what the server does with the weights that the algorithm proposes
+    engine: Engine = Engine()  # how a run is computed
+    deployment: Deployment = Deployment()  # how a server deals with real sites
+
+    @field_validator("dataset", mode="before")
+    @classmethod
+    def _dataset(cls, given: Any) -> Any:
+        return check_dataset(given)
 
     @field_validator("keep_broadcasts", mode="before")
     @classmethod

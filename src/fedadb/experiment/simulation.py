@@ -37,6 +37,7 @@ from fedadb.experiment.build import (
 )
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.secure_aggregation import counts_alike, require_cryptography
+from fedadb.experiment.sizes import warn_of_few_steps
 from fedadb.progress import Progress, no_progress
 
 
@@ -54,6 +55,7 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
         require_cryptography()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
+    warn_of_few_steps(experiment.local, data.summary.counts)
     if attack := experiment.attack:
         data = replace(data, shards=poisoned(attack, data.shards, attackers(experiment)))
     f = build_model(experiment, data.spec, progress)

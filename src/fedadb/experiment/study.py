@@ -33,7 +33,7 @@ from fedadb.experiment.toml_tables import (
     merge,
     override,
 )
-from fedadb.experiment.validation import suggest
+from fedadb.experiment.validation import near_settings, suggest
 
 KEYS: dict[str, tuple[type, str]] = {  # the type of each key of a study, and its name in errors
     "title": (str, "text"),
@@ -144,7 +144,9 @@ def select(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Exper
             raise BadInput(f"--only {condition}: must be KEY=VALUE, such as dataset=organamnist")
         known = list(dict.fromkeys(setting_of(e, key) for e in experiments))
         if known == [None]:
-            raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}")
+            near = near_settings(key)
+            hint = f"; did you mean {' or '.join(near)}?" if near and key not in near else ""
+            raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}{hint}")
         values = [_matching(value, known) for value in wanted.split(",")]
         if None in values:
             found = ", ".join(str(value) for value in known if value is not None)

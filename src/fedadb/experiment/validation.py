@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from fedadb.core.errors import BadInput
+from fedadb.experiment.declarations import setting_keys
 
 T = TypeVar("T")
 PLAIN = {  # pydantic's terms, and the words that people use
@@ -138,6 +139,24 @@ def suggest(name: Any, known: Collection[str]) -> str:
     return f"{hint} {', '.join(known)}"
 
 
+def unknown_setting(key: str, known: Collection[str]) -> str:
+    """The sentence for a dotted name that is none of the known settings of its table."""
+    table, _, name = key.rpartition(".")
+    if not difflib.get_close_matches(name.lower(), list(known)):
+        elsewhere = [one for one in near_settings(key) if one.rpartition(".")[0] != table]
+        if elsewhere:
+            hint = f"{key} is not a setting; did you mean {' or '.join(elsewhere)}?"
+            return f"{hint} Possible here are {', '.join(known)}" if known else hint
+    return f"{key} is not a setting; {suggest(name, known)}"
+
+
+def near_settings(key: str) -> list[str]:
+    """Up to three settings, of any table, that may be meant by a dotted name."""
+    name = key.lower().rpartition(".")[2]
+    same = [one for one in setting_keys() if one.rpartition(".")[2] == name]
+    return (same or difflib.get_close_matches(key.lower(), setting_keys()))[:3]
+
+
 def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
     """The first problem that pydantic found, in one sentence."""
     # A wrong name is named first: it explains why the right one is missing.
@@ -147,7 +166,7 @@ def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
         return str(cause)
     key = _key(path, first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"{key} is not a setting; {suggest(first['loc'][-1], model.model_fields)}"
+        return unknown_setting(key, model.model_fields)
     if first["type"] == "missing":
         return f"{key} is missing"
     same = [e["msg"] for e in error.errors() if _key(path, e["loc"]) == key]  # a union's members

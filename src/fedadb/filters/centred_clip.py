@@ -33,10 +33,10 @@ class CentredClip(Filter):
     ```
     """
 
-    # largest distance from v that counts in full; auto: the median distance
+    # τ: largest distance from the last result that counts in full; auto: the median distance
     tau: Annotated[float, Gt(0)] | Literal["auto"] = "auto"
-    steps: Annotated[int, Ge(1)] = 1
-    # "rows": replies count by their rows, which a site may overstate
+    steps: Annotated[int, Ge(1)] = 1  # steps towards the centre per round
+    # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True

@@ -29,8 +29,9 @@ class Clip(Filter):
     ```
     """
 
-    norm: Annotated[float, Gt(0)] | None = None
-    quantile: Annotated[float, Gt(0), Le(1)] | None = None  # 0.5: the median
+    norm: Annotated[float, Gt(0)] | None = None  # largest norm of an update, at the client
+    # in place of the norm, at the server: the quantile of the round's norms; 0.5: the median
+    quantile: Annotated[float, Gt(0), Le(1)] | None = None
 
     def __post_init__(self) -> None:
         if self.norm is None and self.quantile is None:

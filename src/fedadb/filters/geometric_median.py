@@ -28,9 +28,10 @@ class GeometricMedian(Filter):
 
     # distances below this share of the median norm of updates count as that long
     nu: Annotated[float, Gt(0)] = 1e-6
-    steps: Annotated[int, Ge(1)] = 100  # at most
-    tolerance: Annotated[float, Ge(0)] = 1e-6  # of the relative change in a step: it is the last
-    # "rows": replies count by their rows, which a site may overstate
+    steps: Annotated[int, Ge(1)] = 100  # at most so many iterations
+    # the iteration ends with a step of a smaller relative change
+    tolerance: Annotated[float, Ge(0)] = 1e-6
+    # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True

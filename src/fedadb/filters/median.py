@@ -23,7 +23,7 @@ class Median(Filter):
     ```
     """
 
-    # "rows": replies count by their rows, which a site may overstate
+    # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True

@@ -30,7 +30,7 @@ class MultiKrum(Filter):
     f: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
     # how many updates the mean is of; auto: m − f
     keep: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
-    # "rows": replies count by their rows, which a site may overstate
+    # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True

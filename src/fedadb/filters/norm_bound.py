@@ -22,7 +22,7 @@ class NormBound(Filter):
     ```
     """
 
-    norm: Annotated[float, Gt(0)]
+    norm: Annotated[float, Gt(0)]  # a reply whose update is longer is dropped
 
     @property
     def compares_replies(self) -> bool:

@@ -39,7 +39,7 @@ class TopK(Compressor):
     ```
     """
 
-    share: Annotated[float, Gt(0), Le(1)] = 0.01
+    share: Annotated[float, Gt(0), Le(1)] = 0.01  # share of the numbers that are sent
 
     def memory(self, w: Vector) -> Unsent:
         return Unsent(w.zeros())

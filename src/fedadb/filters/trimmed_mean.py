@@ -26,7 +26,7 @@ class TrimmedMean(Filter):
 
     # how many replies of a round may be faulty; auto: ⌊(m − 1) / 4⌋ of m replies
     f: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
-    # "rows": replies count by their rows, which a site may overstate
+    # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True

@@ -5,6 +5,7 @@ the branch that the paper calls 5×5.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,8 +58,8 @@ class Inception:
     ```
     """
 
-    # "batch": statistics of the current batch. "group": GroupNorm, for single images.
-    norm: Norm = "batch"
+    # normalisation by statistics of the current "batch", or by "group" for single images
+    norm: Literal["batch", "group"] = "batch"
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
         require_images("inception", shape, smallest=64)

@@ -20,8 +20,8 @@ class MLP:
     ```
     """
 
-    # The size of each hidden layer; the last one is the number of features. Without layers, the
-    # features are the inputs, so that the classifier is linear.
+    # sizes of the hidden layers, of which the last is the number of features; without any, the
+    # features are the inputs, so that the classifier is linear
     hidden: tuple[Annotated[int, Ge(1)], ...] = (200, 200)
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:

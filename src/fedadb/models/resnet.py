@@ -3,6 +3,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,8 +41,8 @@ class ResNet18:
     ```
     """
 
-    # "batch": statistics of the current batch. "group": GroupNorm, for single images.
-    norm: Norm = "batch"
+    # normalisation by statistics of the current "batch", or by "group" for single images
+    norm: Literal["batch", "group"] = "batch"
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
         require_images("resnet18", shape, smallest=28)

@@ -24,7 +24,7 @@ class ByDomain:
     ```
     """
 
-    classes: Annotated[int, Ge(1)] = 4  # per client
+    classes: Annotated[int, Ge(1)] = 4  # classes per client
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         if labels.domain is None:

@@ -30,7 +30,8 @@ class File:
     ```
     """
 
-    path: Annotated[str, AfterValidator(_absolute)]  # ending in .csv for CSV; otherwise JSON
+    # the file that says which client holds which rows: .csv for CSV, otherwise JSON
+    path: Annotated[str, AfterValidator(_absolute)]
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         by_client = self._read()

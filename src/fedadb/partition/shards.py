@@ -23,7 +23,7 @@ class Shards:
     ```
     """
 
-    classes: Annotated[int, Ge(1)] = 2  # per client
+    classes: Annotated[int, Ge(1)] = 2  # classes per client
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         totals = np.bincount(labels.y)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, pstdev, stdev
 from typing import NamedTuple
 
-import scipy.stats
-
 BEST = 5  # rounds whose mean is the accuracy of a run, as in the paper
 TARGET_SHARES = (0.45, 0.65, 0.85)  # of the best accuracy that any run reached
 
@@ -54,7 +52,9 @@ def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
 
 def t_quantile(n: int) -> float:
     """The 97.5 % quantile of Student's t distribution for the mean of n values."""
-    return float(scipy.stats.t.ppf(0.975, n - 1))
+    from scipy.special import stdtrit  # late, and not scipy.stats, which takes a second to import
+
+    return float(stdtrit(n - 1, 0.975))
 
 
 def interval(curves: Sequence[Sequence[float]]) -> list[float]:

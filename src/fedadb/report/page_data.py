@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from fedadb.report.anchors import kept_anchors
 from fedadb.report.cells import Cell, Table
 from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import measure_convergence
+from fedadb.report.formats import comma_separated
 from fedadb.report.labels import method_colours
+from fedadb.report.method_settings import row_settings
 from fedadb.report.metrics import ewma, t_quantile
 from fedadb.report.page_analyses import analysis_data, analysis_pictures
 from fedadb.report.page_sweeps import sweep_data
@@ -16,11 +19,12 @@ from fedadb.report.personal import KINDS, client_curve
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.tables import all_tables
 from fedadb.report.thinning import rounded, thin
-from fedadb.storage.records import REQUIRED
+from fedadb.storage.records import REQUIRED, Record
 from fedadb.storage.run_directory import EXPERIMENT
 
 MAX_POINTS = 500  # per curve
 MAX_CLASS_VALUES = 2_000_000  # class accuracies, in all runs together
+PACE = 10  # recent rounds, whose time tells how long the rest takes
 COSTS = ("bytes_down", "bytes_up")  # and every key that ends in _seconds
 ACCURACIES = ("validation_accuracy", "in_local", "out_local")  # shown in per cent
 
@@ -49,6 +53,7 @@ def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
         # For the mean of n seeds, n = 2, 3, …: intervals depend on which seeds are shown.
         "t_quantiles": {n: t_quantile(n) for n in range(2, most_seeds + 1)},
         "tables": {table.name: _table(table) for table in all_tables(comparison)},
+        "row_settings": row_settings(comparison),
         "sweeps": sweep_data(comparison),
         "convergence": {
             setting: _convergence(comparison.by_method(setting)) for setting in comparison.settings
@@ -60,7 +65,8 @@ def page_data(comparison: Comparison, title: str) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    return {**table._asdict(), "rows": [list(map(_cell, row)) for row in table.rows]}
+    rows = [list(map(_cell, row)) for row in table.rows]
+    return {**table._asdict(), "rows": rows, "csv": comma_separated(table)}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -119,6 +125,9 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
         "directory": run.directory.name,
         "done": len(run.rounds),
         "total": run.total_rounds,
+        "seconds": rounded(sum(record["seconds"] for record in run.rounds)),
+        "pace": rounded(fmean(record["seconds"] for record in run.rounds[-PACE:])),
+        "bytes": sum(map(_traffic, run.rounds)),
         "t": [i + 1 for i in points if i < len(run.rounds)],
         "accuracy": at_points(accuracy),
         "smooth accuracy": at_points(ewma(accuracy)),  # smoothed before rounds are left out
@@ -140,6 +149,11 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
         "experiment": (run.directory / EXPERIMENT).read_text(encoding="utf-8"),
         "environment": json.dumps(run.environment, indent=2),
     }
+
+
+def _traffic(record: Record) -> int:
+    """The bytes of a round to and from all its clients; 0 if an earlier version wrote it."""
+    return int((record.get("bytes_down", 0) + record.get("bytes_up", 0)) * len(record["clients"]))
 
 
 def _over_clients(curve: Sequence[float]) -> dict[str, list[float | None]]:

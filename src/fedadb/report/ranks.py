@@ -1,14 +1,14 @@
 """Average ranks of methods over settings, and which of them are distinguishable.
 
 J. Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006.
+
+scipy.stats takes a second to import, so it is imported where ranks are computed.
 """
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
-
-import scipy.stats
 
 from fedadb.report.cells import Cell, Number, Table
 from fedadb.report.comparison import Comparison
@@ -61,9 +61,10 @@ def rank_methods(comparison: Comparison) -> Ranks | None:
     settings = [s for s in comparison.settings if all((m, s) in finished for m in methods)]
     if len(methods) < 2 or len(settings) < 2:
         return None
+    from scipy.stats import rankdata
+
     by_setting = [
-        [float(rank) for rank in scipy.stats.rankdata([-finished[m, s] for m in methods])]
-        for s in settings
+        [float(rank) for rank in rankdata([-finished[m, s] for m in methods])] for s in settings
     ]
     ranks = dict(zip(methods, map(list, zip(*by_setting, strict=True)), strict=True))
     ordered = dict(sorted(ranks.items(), key=lambda item: fmean(item[1])))
@@ -77,18 +78,22 @@ def friedman(ranks: Sequence[Sequence[float]]) -> float:
     χ² = (k − 1) Σ_j (R_j − n (k + 1) / 2)² / (Σ_ij r_ij² − n k (k + 1)² / 4), with k − 1 degrees
     of freedom. scipy has it for three or more methods only.
     """
+    from scipy.stats import chi2
+
     n, k = len(ranks), len(ranks[0])
     sums = [sum(of_method) for of_method in zip(*ranks, strict=True)]
     between = sum((total - n * (k + 1) / 2) ** 2 for total in sums)
     spread = sum(r**2 for of_setting in ranks for r in of_setting) - n * k * (k + 1) ** 2 / 4
     if spread == 0:  # all methods are equal in all settings
         return 1.0
-    return float(scipy.stats.chi2.sf((k - 1) * between / spread, k - 1))
+    return float(chi2.sf((k - 1) * between / spread, k - 1))
 
 
 def critical_difference(methods: int, settings: int) -> float:
     """Nemenyi's CD = q √(k (k + 1) / 6 n), q from the studentized range at 95 %, over √2."""
-    q = float(scipy.stats.studentized_range.ppf(1 - LEVEL, methods, math.inf)) / math.sqrt(2)
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(1 - LEVEL, methods, math.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * settings))
 
 

@@ -1,5 +1,7 @@
 """The page: one HTML file that contains everything it needs."""
 
+import base64
+import gzip
 import json
 from functools import cache
 from pathlib import Path
@@ -10,8 +12,8 @@ from plotly.offline import get_plotlyjs
 
 DIRECTORY = Path(__file__).parent
 SCRIPTS = (
-    "elements", "plotting", "tables", "curves", "sweeps", "convergence", "classes", "personal",
-    "anchors", "analyses", "analysis_plots", "main",
+    "elements", "actions", "plotting", "status", "tables", "curves", "sweeps", "convergence",
+    "classes", "personal", "anchors", "analyses", "analysis_plots", "view", "main",
 )  # fmt: skip
 JSON_OPTIONS: dict[str, Any] = {
     "separators": (",", ":"),
@@ -27,13 +29,19 @@ def render_page(data: dict[str, Any], live: bool = False) -> str:
         data=data,
         live=live,
         style=_read("page.css"),
-        plotly=get_plotlyjs(),
+        plotly=_packed_library(),
         scripts="\n".join(_read(f"{name}.js") for name in SCRIPTS),
     )
 
 
 def to_json(data: dict[str, Any]) -> str:
     return json.dumps(data, **JSON_OPTIONS)
+
+
+@cache
+def _packed_library() -> str:
+    """The plotting library, packed: as it is, it would be nearly all of a page's 5 MB."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 @cache

@@ -2,7 +2,8 @@
 
 /** The colour of a model, whose title begins with its method; if that has none, another one. */
 function modelColour(title, i) {
-  return colour(title.split(", seed ")[0]) ?? Object.values(data.colours)[i % Object.keys(data.colours).length];
+  const others = Object.values(data.colours);
+  return readable(data.colours[title.split(", seed ")[0]] ?? others[i % others.length]);
 }
 
 /** Eigenvalues of all models that were analysed together; the chosen one is thicker. */

@@ -15,7 +15,7 @@ function drawClassControls() {
   const longest = Math.max(...runs.map((run) => run.class_t.length));
   const atEnd = slider.value === slider.max;
   slider.max = longest - 1;
-  if (atEnd) slider.value = slider.max;
+  slider.value = takeWanted(slider) ?? (atEnd ? slider.max : slider.value);
   drawClasses();
 }
 

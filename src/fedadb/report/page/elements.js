@@ -20,7 +20,7 @@ function element(name, attributes = {}, ...children) {
 /** Fill a select with values, or [value, label] pairs; keep the choice if it is still there. */
 function fillSelect(select, choices) {
   const pairs = choices.map((choice) => (Array.isArray(choice) ? choice : [choice, choice]));
-  const chosen = select.value;
+  const chosen = takeWanted(select) ?? select.value;
   select.replaceChildren(...pairs.map(([value, label]) => element("option", { value }, String(label))));
   if (pairs.some(([value]) => String(value) === chosen)) select.value = chosen;
   select.closest("label").hidden = !pairs.length;

@@ -3,11 +3,13 @@
 const sections = {
   overview: drawOverview, curves: drawCurves, sweeps: drawSweeps, convergence: drawConvergence,
   classes: drawClassControls, measured: drawMeasured, partition: drawPartition, personal: drawPersonal,
-  anchors: drawAnchors, analysis: drawAnalyses, runs: drawRuns,
+  privacy: drawPrivacy, anchors: drawAnchors, analysis: drawAnalyses, runs: drawRuns,
 };
+const WITHOUT_PLOTS = ["overview", "privacy", "anchors", "runs"];
 const drawn = new Set();  // a section is drawn when it first comes near the window
 
-function drawSection(id) {
+async function drawSection(id) {
+  if (!WITHOUT_PLOTS.includes(id) && !window.Plotly) await loadPlotly();
   drawn.add(id);
   sections[id]();
 }
@@ -17,6 +19,7 @@ function redraw() {
   const focus = document.activeElement, group = focus?.closest("[id]");
   const buttons = group ? [...group.querySelectorAll("button")] : [], index = buttons.indexOf(focus);
   drawState();
+  drawPrivacy();
   drawn.forEach((id) => sections[id]());
   if (index >= 0) group.querySelectorAll("button")[index]?.focus();
 }
@@ -45,8 +48,20 @@ onEvent("change", drawAnalyses, "analysis-run", "analysis-model");
 addEventListener("resize", () => document.querySelectorAll(".scroll").forEach(hintScroll));
 addEventListener("beforeprint", () => Object.keys(sections).forEach(drawSection));
 for (const query of ["(prefers-color-scheme: dark)", "(max-width: 600px)"]) matchMedia(query).addEventListener("change", redraw);
+/** Show what the address asks for. */
+function followAddress() {
+  const section = readView();
+  redraw();
+  $(section)?.scrollIntoView();
+}
+
+const start = readView();
 drawState();
+drawPrivacy();
 Object.keys(sections).forEach((id) => observer.observe($(id)));
+if (location.hash.includes("?")) $(start)?.scrollIntoView();
+addEventListener("hashchange", () => location.hash.includes("?") && followAddress());
+Object.keys(sections).forEach(offerLink);
 
 async function fetchData(version) {
   try {

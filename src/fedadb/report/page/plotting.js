@@ -1,23 +1,63 @@
 // What all plots share: the library, colours, axes and line styles.
 
-const colour = (method) => data.colours[method];
+const colour = (method) => readable(data.colours[method]);
 
 function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Compile the library when the first plot is drawn, so that the page opens without waiting for it. */
+const LEAST_CONTRAST = 3;  // of lines and markers with the page, in WCAG 2.2
+const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+function luminance(rgb) {
+  const linear = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+}
+
+function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/** The colour, mixed with the text's colour as far as it has to be to stand out from the page. */
+function readable(hex) {
+  const paper = channels(theme("--paper")), ink = channels(theme("--ink")), rgb = channels(hex);
+  for (let share = 0; share < 1; share += 0.05) {
+    const mixed = rgb.map((v, i) => Math.round(v + share * (ink[i] - v)));
+    if (contrast(mixed, paper) >= LEAST_CONTRAST) return `#${mixed.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
+  }
+  return theme("--ink");
+}
+
+let loading = null;  // the library, which is unpacked once
+
+/** Unpack and compile the library when the first plot is near, so that the page opens without waiting for it. */
 function loadPlotly() {
-  if (!window.Plotly) document.head.append(element("script", {}, $("plotly").textContent));
+  loading ??= (async () => {
+    const packed = await fetch(`data:application/gzip;base64,${$("plotly").textContent}`);
+    const unpacked = packed.body.pipeThrough(new DecompressionStream("gzip"));
+    document.head.append(element("script", {}, await new Response(unpacked).text()));
+  })();
+  return loading;
 }
 
 const narrow = () => innerWidth <= 600;
 
+/** What a plot shows, in words. */
+function plotName(plot, layout) {
+  const heading = (plot.closest(".analysis") ?? plot.closest("section")).querySelector("h3, h2");
+  const [x, y] = [layout.xaxis, layout.yaxis].map((axis) => axis?.title?.text);
+  return `${layout.title?.text ?? heading.textContent}${x && y ? `: ${y} by ${x}` : ""}`;
+}
+
 /** Draw a plot. An axis with `whole: true` has ticks at whole numbers only. */
 function draw(id, traces, layout) {
-  loadPlotly();
-  const plot = $(id);
+  if (!window.Plotly) return;  // its section is drawn as soon as the library is there
+  const plot = $(id), name = plotName(plot, layout);
+  plot.setAttribute("role", "figure");
+  plot.setAttribute("aria-label", name);
   plot.hidden = false;
+  if (layout.height) plot.style.height = `${layout.height}px`;  // Plotly forgets its own when the window changes
   const { whole, ...xaxis } = layout.xaxis ?? {};
   const axis = { gridcolor: theme("--line"), zerolinecolor: theme("--line"), automargin: true, ticklabelstandoff: 5 };
   const yaxis = { ...layout.yaxis };
@@ -30,6 +70,7 @@ function draw(id, traces, layout) {
     margin: { l: 50, r: 10, t: layout.title ? 40 : 15, b: 50 }, showlegend: false, ...layout,
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis },
   }, { responsive: true, displaylogo: false, displayModeBar: narrow() ? false : "hover" });
+  offerSvg(plot, name);
   if (whole && !plot.dataset.whole) {
     plot.dataset.whole = "yes";
     plot.on("plotly_relayout", () => {  // after a zoom, or if the window has another width

@@ -9,7 +9,7 @@ function drawSweeps() {
   if (!sweep) return;
   const score = $("sweep-score").value;
   const lines = sweep.lines.filter(({ setting }) => setting === $("sweep-setting").value)
-    .map((line) => ({ ...line, y: line.points.map((point) => point[score][0]) }));
+    .map((line) => ({ ...line, colour: readable(line.colour), y: line.points.map((point) => point[score][0]) }));
   const styles = lineStyles(lines), markers = markersOf(lines);
   $("sweep-legend").replaceChildren(...lines.map((line, i) => markerEntry(line.colour, styles[i], markers[i][1], line.name)));
   const ring = lines.flatMap(({ points, y }) => points.map((point, i) => ({ ...point, y: y[i] })).filter((point) => point.paper));
@@ -23,6 +23,7 @@ function drawSweeps() {
   });
   const unfinished = lines.some(({ points }) => points.some((point) => !point.finished));
   $("sweep-hint").textContent = "Points are means over seeds, bars their standard deviation."
+    + " Best − worst: the points that a method loses at its worst value; the fewer, the less it depends on the setting."
     + (unfinished ? " A hollow point or … has an unfinished run." : "") + (ring.length ? " A ring marks the paper's value, or our default where it states none." : "");
   fillSweepTable(sweep, lines, score);
 }
@@ -72,7 +73,11 @@ function fillSweepTable(sweep, lines, score) {
     return fillTable($("sweep-table"), ["method", sweep.key, "accuracy (%)"].map(columnHead),
       cells.map((cell) => [{ text: cell.name }, { text: String(cell.value) }, cell]));
   }
+  const range = ({ points }) => {
+    const scores = points.filter((point) => point.finished).map((point) => point[score][0]);
+    return { text: scores.length > 1 ? (Math.max(...scores) - Math.min(...scores)).toFixed(2) : "" };
+  };
   const cellAt = (name, value) => cells.find((cell) => cell.name === name && cell.value === value) ?? { text: "" };
-  fillTable($("sweep-table"), [sweep.key, ...values.map(String)].map(columnHead),
-    lines.map(({ name }) => [{ text: name }, ...values.map((value) => cellAt(name, value))]));
+  fillTable($("sweep-table"), [sweep.key, ...values.map(String), "best − worst"].map(columnHead),
+    lines.map((line) => [{ text: line.name }, ...values.map((value) => cellAt(line.name, value)), range(line)]));
 }

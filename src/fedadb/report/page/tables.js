@@ -1,23 +1,14 @@
 // The overview, the other tables, and the list of runs.
 
-const TABLES_WITH_A_PLACE = ["summary", "accuracy", "domains", "convergence", "personal"];
+const TABLES_WITH_A_PLACE = ["summary", "accuracy", "domains", "convergence", "personal", "privacy"];
 let order = { column: null, down: true };
 
-function drawState() {
-  const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
-  const finished = data.runs.filter((run) => run.done === run.total).length;
-  const rounds = data.runs.reduce((sum, run) => sum + run.done, 0);
-  const live = document.body.hasAttribute("data-live") ? " The page follows them while they continue." : "";
-  document.title = `${data.title} · fedadb`;
-  $("title").textContent = data.title;
-  const errors = data.errors?.length ? ` Error: ${data.errors.join("; ")}` : "";
-  $("state").textContent = `${count(data.runs.length, "run")}, ${finished} finished, ${count(rounds, "round")}.${live}${errors}`;
-}
-
 function drawOverview() {
-  const table = data.tables.summary;
+  const table = data.tables.summary, header = [...table.header, "settings"];
   const words = $("filter").value.toLowerCase().split(/[\s,]+/).filter(Boolean);
-  let rows = table.rows.filter((row) => {
+  const opened = [...$("table").querySelectorAll("details[open]")].map((one) => one.dataset.row);
+  const all = table.rows.map((row, i) => [...row, { number: null, ...data.row_settings[i], row: i, open: opened.includes(String(i)) }]);
+  let rows = all.filter((row) => {
     const text = row.map((cell) => cell.text).join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   });
@@ -25,7 +16,7 @@ function drawOverview() {
     const sign = order.down ? -1 : 1;
     rows = rows.toSorted((a, b) => sign * compareCells(a[order.column], b[order.column]));
   }
-  const head = table.header.map((name, i) => {
+  const head = header.map((name, i) => {
     const sort = () => {
       order = { column: i, down: order.column === i ? !order.down : i > 1 };
       drawOverview();
@@ -35,6 +26,7 @@ function drawOverview() {
     return element("th", { scope: "col", "aria-sort": direction },
       element("button", { type: "button", onclick: sort }, name));
   });
+  $("table").csv = table.csv;
   fillTable($("table"), head, rows);
   fillPlainTable("accuracy-table", data.tables.accuracy);
   $("domains").hidden = !data.tables.domains;
@@ -51,17 +43,21 @@ function compareCells(a, b) {
 }
 
 function fillTable(table, head, rows) {
-  const cell = ({ text, best, paper }) => element("td", {}, best ? element("strong", {}, text) : text,
+  const cell = ({ text, best, paper, more, row, open }) => element("td", {},
+    more ? element("details", { "data-row": row, ...(open ? { open: "" } : {}) }, element("summary", {}, text), element("pre", { tabindex: "0" }, more))
+      : best ? element("strong", {}, text) : text,
     ...(paper ? [element("small", {}, `paper ${paper}`)] : []));
   table.replaceChildren(
     element("thead", {}, element("tr", {}, ...head)),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
   hintScroll(table.parentElement);
+  offerCsv(table);
 }
 
 const columnHead = (name) => element("th", { scope: "col" }, name);
 
 function fillPlainTable(id, table) {
+  $(id).csv = table.csv;
   fillTable($(id), table.header.map(columnHead), table.rows);
 }
 
@@ -84,16 +80,25 @@ function drawMoreTables(shownNotes) {
   const more = Object.values(data.tables).filter(({ name }) => !TABLES_WITH_A_PLACE.includes(name));
   const ids = more.map(({ name }) => `table-${name}`);
   [...$("more-tables").children].filter((box) => !ids.includes(box.dataset.table)).forEach((box) => box.remove());
-  more.forEach(({ name, title, header, rows, notes }, i) => {
+  more.forEach(({ title, notes, ...table }, i) => {
     if (!$(ids[i])) {  // or else keep it: a reader may have scrolled it
       $("more-tables").append(element("div", { "data-table": ids[i] }, element("h3", {}, title),
         element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
           element("table", { id: ids[i] })),
         element("ul", { id: `${ids[i]}-notes`, class: "notes" })));
     }
-    fillPlainTable(ids[i], { header, rows });
+    fillPlainTable(ids[i], table);
     fillNotes(`${ids[i]}-notes`, notes.filter((note) => !shownNotes.includes(note)));
   });
+}
+
+/** The section on privacy, which is there only if the runs have such a table. */
+function drawPrivacy() {
+  const table = data.tables.privacy;
+  $("privacy").hidden = $("privacy-link").hidden = !table;
+  if (!table) return;
+  fillPlainTable("privacy-table", table);
+  fillNotes("privacy-notes", table.notes);
 }
 
 function drawRuns() {
