@@ -88,9 +88,6 @@ def trained_rounds(
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         raise Fault(f"{path}{error.strerror or error}; finished rounds are kept") from error
-    except KeyboardInterrupt:
-        show_error(f"stopped; the same command resumes after the last round in {directory}")
-        raise typer.Exit(130) from None
 
 
 @contextmanager

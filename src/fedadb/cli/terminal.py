@@ -22,6 +22,8 @@ from rich.progress import Progress as ProgressBars
 
 console = Console()
 
+RESUMES = "finished rounds are kept, and this resumes"
+
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(help="An experiment in TOML; by default FedADB on digits.")
 ]
