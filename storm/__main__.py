@@ -1,0 +1,41 @@
+"""`python -m storm PART`: search for holes, and say what was tried and how often."""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from storm.outcome import Outcome
+
+app = typer.Typer(no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
+Seed = Annotated[int, typer.Option(help="Decides what is tried.")]
+Out = Annotated[Path, typer.Option(help="The directory for the counts.")]
+RESULTS = Path("storm-results")
+
+
+@app.callback()
+def options() -> None:
+    """Each part prints its seed and the command that repeats it."""
+
+
+def carry_out(outcome: Outcome, out: Path, part: Callable[[Outcome, Path], None]) -> None:
+    """Carry out a part in a directory that is removed, and exit with 1 if a promise was broken."""
+    with tempfile.TemporaryDirectory(prefix="storm-") as scratch:
+        part(outcome, Path(scratch))
+    sys.exit(0 if outcome.finish(out) else 1)
+
+
+@app.command()
+def kills(seed: Seed = 0, times: int = 500, out: Out = RESULTS) -> None:
+    """Strike runs, comparisons, searches and workers at random moments."""
+    from storm.kills import storm_kills
+
+    outcome = Outcome("kills", seed, f"python -m storm kills --seed {seed} --times {times}")
+    carry_out(outcome, out, lambda outcome, scratch: storm_kills(outcome, times, scratch))
+
+
+if __name__ == "__main__":
+    app()
