@@ -37,5 +37,20 @@ def kills(seed: Seed = 0, times: int = 500, out: Out = RESULTS) -> None:
     carry_out(outcome, out, lambda outcome, scratch: storm_kills(outcome, times, scratch))
 
 
+@app.command()
+def fuzz(
+    seed: Seed = 0,
+    inputs: int = 1_000_000,
+    only: Annotated[str, typer.Option(help="Readers whose name has this in it.")] = "",
+    out: Out = RESULTS,
+) -> None:
+    """Give everything that reads from outside inputs that are nearly valid."""
+    from storm.fuzz import storm_fuzz
+
+    again = f"python -m storm fuzz --seed {seed} --inputs {inputs}" + (only and f" --only '{only}'")
+    outcome = Outcome("fuzz", seed, again)
+    carry_out(outcome, out, lambda outcome, scratch: storm_fuzz(outcome, inputs, scratch, only))
+
+
 if __name__ == "__main__":
     app()
