@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from fedadb.interruption import raise_interrupt
 from storm.mutations import mutated, shrunk
 from storm.outcome import Outcome
 from storm.readers import READERS
@@ -55,11 +54,11 @@ def finding(reader: Reader, data: bytes, directory: Path) -> str:
     directory.mkdir()
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:
-        reader.read(data, directory)
+        with _only_below(directory):
+            reader.read(data, directory)
     except REFUSED as error:
-        return (
-            "" if 0 < len(str(error)) < SENTENCE else f"a refusal of {len(str(error))} characters"
-        )
+        length = len(str(error))
+        return "" if 0 < length < SENTENCE else f"a refusal of {length} characters"
     except (Exception, Hang, Escape) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         ours = [f for f in traceback.extract_tb(error.__traceback__) if "fedadb" in f.filename]
@@ -75,48 +74,62 @@ def _kind(found: str) -> str:
     return found.partition(": ")[0]
 
 
+_below: list[str] = []  # where the active reader may write; empty: everywhere
+
+
 @contextmanager
-def guarded(directory: Path) -> Iterator[None]:
-    """Limit what a reader may use: time, memory, and places to write to."""
-    allowed = (str(directory), "/dev/null", "/proc")
+def _only_below(directory: Path) -> Iterator[None]:
+    """Let nothing be written elsewhere within the block."""
+    _below[:] = [str(directory), "/dev/null", "/proc"]
+    try:
+        yield
+    finally:
+        _below.clear()
 
-    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
-        writes = event in WRITING or (event == "open" and isinstance(arguments[2], int) and
-                                      arguments[2] & (os.O_WRONLY | os.O_RDWR))  # fmt: skip
-        if writes and isinstance(arguments[0], (str, bytes, os.PathLike)):
-            path = os.path.abspath(os.fsdecode(arguments[0]))
-            if not path.startswith(allowed):
-                raise Escape(f"{event} {path}")
 
-    def on_alarm(number: int, _: object) -> None:
-        raise Hang(f"over {CPU_SECONDS} s")
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _below or (event != "open" and event not in WRITING):
+        return
+    path, flags = arguments[0], arguments[2] if event == "open" else os.O_WRONLY
+    if isinstance(path, (str, bytes, os.PathLike)) and flags & (os.O_WRONLY | os.O_RDWR):
+        full = os.path.abspath(os.fsdecode(path))
+        if not full.startswith(tuple(_below)):
+            raise Escape(f"{event} {full}")
 
-    signal.signal(signal.SIGPROF, on_alarm)
+
+def _on_alarm(number: int, _: object) -> None:
+    raise Hang(f"over {CPU_SECONDS} s")
+
+
+def limit() -> None:
+    """From now on, limit the time and the memory of readers, and where they may write."""
+    signal.signal(signal.SIGPROF, _on_alarm)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-    sys.addaudithook(on_event)
-    yield
+    sys.addaudithook(_on_event)
 
 
 def _serve(name: str, seed: int, inputs: range, scratch: Path, pipe: Connection) -> None:
     """Read so many inputs, and send counts and findings."""
-    signal.signal(signal.SIGTERM, raise_interrupt)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     reader, directory, known = READERS[name], scratch / "d", set[str]()
     tempfile.tempdir = str(scratch)
-    with guarded(scratch):
-        for number in inputs:
-            if number % REPORT_EVERY == 0:
-                pipe.send(("at", number))
-            data = input_of(name, reader, seed, number)
-            found = finding(reader, data, directory)
-            if found and _kind(found) not in known and len(known) < MAX_FINDINGS:
-                known.add(_kind(found))
-                kind = _kind(found)
-                small = shrunk(data, lambda d, k=kind: _kind(finding(reader, d, directory)) == k)  # type: ignore[misc]
-                pipe.send(("found", f"input {number}: {found}; shortened: {small[:300]!r}"))
+    limit()
+    for number in inputs:
+        if number % REPORT_EVERY == 0:
+            pipe.send(("at", number))
+        data = input_of(name, reader, seed, number)
+        found = finding(reader, data, directory)
+        if found and _kind(found) not in known and len(known) < MAX_FINDINGS:
+            known.add(_kind(found))
+
+            def fails(shorter: bytes, kind: str = _kind(found)) -> bool:
+                return _kind(finding(reader, shorter, directory)) == kind
+
+            small = shrunk(data, fails)[:300]
+            pipe.send(("found", f"input {number}: {found}; shortened: {small!r}"))
     pipe.send(("done", _peak()))
     pipe.close()
 

@@ -10,10 +10,11 @@ NUMBERS = (
     b"0x10", b"true", b"null", b"1e6", b"1000000000000",
 )  # fmt: skip
 WORDS = (
-    b'""', b'"x"', b"[]", b"{}", b"[[]]", b'{"a": 1}', b"[1, 2", b"null", b'"\\ud800"', b'"\\u0000"',
-    b'"../../x"', b'"/etc/passwd"', b'"a/b"', b'"."', b'"\\u202e"', b'"' + b"x" * 3000 + b'"',
-    b'"\\u001b[2J"', b"\xff\xfe", b"\xed\xa0\x80", b"\x00", b"\r\n", b"\n\n", b",", b";", b"#", b"=",
-    b"[" * 3000, b'{"a":' * 1500, b"-", b"'", b'"""', b"a.b.c = 1\n", b'"' + "é".encode() * 9 + b'"',
+    b'""', b'"x"', b"[]", b"{}", b"[[]]", b'{"a": 1}', b"[1, 2", b"null", b'"\\ud800"', b'"."',
+    b'"\\u0000"', b'"../../x"', b'"/etc/passwd"', b'"a/b"', b'"\\u202e"', b'"\\u001b[2J"',
+    b'"' + b"x" * 3000 + b'"', b'"' + "é".encode() * 9 + b'"', b"\xff\xfe", b"\xed\xa0\x80",
+    b"\x00", b"\r\n", b"\n\n", b",", b";", b"#", b"=", b"-", b"'", b'"""', b"a.b.c = 1\n",
+    b"[" * 3000, b'{"a":' * 1500,
 )  # fmt: skip
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[A-Za-z_]+')
 LARGEST = 1 << 16  # bytes of an input

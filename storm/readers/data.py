@@ -55,8 +55,10 @@ def _read_members(data: bytes, directory: Path) -> None:
 @cache
 def _images() -> list[bytes]:
     made = []
-    for mode, kind in (("L", "PNG"), ("RGB", "JPEG"), ("P", "GIF"), ("I;16", "TIFF"), ("RGB", "BMP"),
-                       ("RGB", "WEBP"), ("L", "PPM"), ("RGBA", "PNG")):  # fmt: skip
+    for mode, kind in (
+        *(("L", "PNG"), ("RGB", "JPEG"), ("P", "GIF"), ("I;16", "TIFF"), ("RGB", "BMP")),
+        *(("RGB", "WEBP"), ("L", "PPM"), ("RGBA", "PNG")),
+    ):
         file = io.BytesIO()
         Image.new(mode, (9, 7)).save(file, kind)
         made.append(file.getvalue())

@@ -49,7 +49,7 @@ def _run_files() -> dict[str, bytes]:
     return {
         "experiment.toml": Experiment(rounds=3).toml().encode(),
         "partition.json": b'{"classes": ["a", "b"], "counts": [[1, 2], [3, 4]], "domains": []}',
-        "environment.json": b'{"fedadb": "0.1.0", "own_code": {"m:C": "0123456789"}, "started": []}',
+        "environment.json": b'{"fedadb": "0.1.0", "own_code": {"m:C": "0123456789"}}',
         "rounds.jsonl": _records(),
     }
 
