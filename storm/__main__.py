@@ -31,10 +31,10 @@ def carry_out(outcome: Outcome, out: Path, part: Callable[[Outcome, Path], None]
 @app.command()
 def kills(seed: Seed = 0, times: int = 500, out: Out = RESULTS) -> None:
     """Strike runs, comparisons, searches and workers at random moments."""
-    from storm.kills import storm_kills
+    from storm.commands import storm_commands
 
     outcome = Outcome("kills", seed, f"python -m storm kills --seed {seed} --times {times}")
-    carry_out(outcome, out, lambda outcome, scratch: storm_kills(outcome, times, scratch))
+    carry_out(outcome, out, lambda outcome, scratch: storm_commands(outcome, times, scratch))
 
 
 @app.command()
@@ -50,6 +50,30 @@ def fuzz(
     again = f"python -m storm fuzz --seed {seed} --inputs {inputs}" + (only and f" --only '{only}'")
     outcome = Outcome("fuzz", seed, again)
     carry_out(outcome, out, lambda outcome, scratch: storm_fuzz(outcome, inputs, scratch, only))
+
+
+@app.command()
+def load(
+    seed: Seed = 0,
+    scale: Annotated[float, typer.Option(help="Of all sizes.")] = 1.0,
+    only: Annotated[str, typer.Option(help="Measurements whose name has this in it.")] = "",
+    out: Out = RESULTS,
+) -> None:
+    """Measure time and memory of large federations."""
+    from storm.load import storm_load
+
+    again = f"python -m storm load --scale {scale}" + (only and f" --only '{only}'")
+    outcome = Outcome("load", seed, again)
+    carry_out(outcome, out, lambda outcome, scratch: storm_load(outcome, scratch, scale, only))
+
+
+@app.command()
+def hostile(seed: Seed = 0, runs: int = 300, out: Out = RESULTS) -> None:
+    """Let a site of a federation play tricks."""
+    from storm.hostile import storm_hostile
+
+    outcome = Outcome("hostile", seed, f"python -m storm hostile --seed {seed} --runs {runs}")
+    carry_out(outcome, out, lambda outcome, scratch: storm_hostile(outcome, runs, scratch))
 
 
 if __name__ == "__main__":

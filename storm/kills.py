@@ -27,8 +27,8 @@ import fedadb.report.plots
 import fedadb.report.tuning  # noqa: F401
 from storm.moments import DISK_ERRORS, Moment, fail_write, signal_itself, strike_at
 from storm.outcome import Outcome
-from storm.targets import TARGETS, Target, saved_rounds
-from storm.traces import POLL, adopt_orphans, children, difference, is_stopped, orphans, results
+from storm.targets import Target, saved_rounds
+from storm.traces import POLL, children, difference, is_stopped, orphans, results
 
 END_SECONDS = 5.0  # within which SIGTERM and SIGINT end a command, and a killed one's children end
 GUARD = 600.0  # seconds after which a command counts as hung
@@ -73,6 +73,7 @@ class Kills:
     def __init__(self, target: Target, rng: random.Random, outcome: Outcome, scratch: Path) -> None:
         self.target, self.rng, self.outcome, self.scratch = target, rng, outcome, scratch
         self.started = 0
+        self.used = 0  # bytes that the whole command leaves on the disk
         scratch.mkdir(parents=True)
         self.whole = self._whole()
 
@@ -84,14 +85,14 @@ class Kills:
             before = saved_rounds(out)
             kind = self._kind()
             done.append(self._strike(kind, out))
-            self._require(saved_rounds(out) >= before, f"rounds were lost after {done}")
-        last = self._start(out)
+            self.require(saved_rounds(out) >= before, f"rounds were lost after {done}")
+        last = self.start(out)
         code, said = last.join(), last.errors.read_text()
-        self._require(code == 0, f"exit code {code} at the end, after {done}: {said}")
-        self._require(not said, f"after {done} it says: {said}")
+        self.require(code == 0, f"exit code {code} at the end, after {done}: {said}")
+        self.require(not said, f"after {done} it says: {said}")
         self._require_no_orphans(done)
         differs = difference(self.whole.results, results(out))
-        self._require(not differs, f"after {done}: {differs}")
+        self.require(not differs, f"after {done}: {differs}")
         self.outcome.count("ends compared with an undisturbed run")
         shutil.rmtree(self.scratch / "out", ignore_errors=True)
 
@@ -104,20 +105,20 @@ class Kills:
     def _strike(self, kind: str, out: Path) -> str:
         """Start the command and strike it; returns what was done, in a few words."""
         if kind == "failing write":
-            n, code = self.rng.randint(1, self.whole.writes), self.rng.choice(DISK_ERRORS)
-            struck = self._start(out, Moment(out, n, fail_write(code), writes_only=True))
+            n, code = 1 + int(self.whole.writes * early(self.rng)), self.rng.choice(DISK_ERRORS)
+            struck = self.start(out, Moment(out, n, fail_write(code), writes_only=True))
             words = f"{os.strerror(code)} at write {n}"
         elif "worker" in kind or self.rng.random() < 0.5:
-            delay = self.rng.uniform(0, self.whole.seconds)
-            struck = self._start(out)
+            delay = self.whole.seconds * early(self.rng)
+            struck = self.start(out)
             time.sleep(delay)
             words = f"{kind} after {delay:.3f} s"
             if not self._send(kind, struck):
                 self.outcome.count("ended before the strike")
         else:
-            n = self.rng.randint(1, self.whole.operations)
+            n = 1 + int(self.whole.operations * early(self.rng))
             number = getattr(signal, f"SIG{kind}")
-            struck = self._start(out, Moment(out, n, signal_itself(number)))
+            struck = self.start(out, Moment(out, n, signal_itself(number)))
             words = f"{kind} at operation {n}"
             if kind == "STOP":
                 while struck.process.is_alive() and not is_stopped(struck.process.pid or 0):
@@ -163,19 +164,19 @@ class Kills:
     ) -> None:
         """Whether the command ended as it should after this strike."""
         said = struck.errors.read_text()
-        self._require(code is not None, f"it hangs after {words}")
-        self._require("Traceback" not in said, f"after {words} it prints a traceback: {said}")
+        self.require(code is not None, f"it hangs after {words}")
+        self.require("Traceback" not in said, f"after {words} it prints a traceback: {said}")
         if code == 0 or code is None:
             return
         if kind == "KILL":
-            self._require(code == -signal.SIGKILL, f"exit code {code} after {words}: {said}")
+            self.require(code == -signal.SIGKILL, f"exit code {code} after {words}: {said}")
         elif kind in CODES:
             self._check_interrupted(kind, words, code, said, seconds)
         elif kind == "failing write":
             one_sentence = said.startswith("fedadb: ") and said.count("fedadb: ") <= 3
-            self._require(code == 1 and one_sentence, f"exit code {code} after {words}: {said}")
+            self.require(code == 1 and one_sentence, f"exit code {code} after {words}: {said}")
         else:
-            self._require(False, f"exit code {code} after {words}: {said}")
+            self.require(False, f"exit code {code} after {words}: {said}")
 
     def _check_interrupted(
         self, kind: str, words: str, code: int, said: str, seconds: float
@@ -183,10 +184,10 @@ class Kills:
         if code == -getattr(signal, f"SIG{kind}") and not said:
             self.outcome.count(f"{kind} before the command began")
             return
-        self._require(code == CODES[kind], f"exit code {code} after {words}: {said}")
+        self.require(code == CODES[kind], f"exit code {code} after {words}: {said}")
         resumes = "this resumes: fedadb " in said or said == "fedadb: stopped\n"
-        self._require(resumes, f"after {words} it does not name the command: {said}")
-        self._require(seconds <= END_SECONDS, f"it ended {seconds:.1f} s after {words}")
+        self.require(resumes, f"after {words} it does not name the command: {said}")
+        self.require(seconds <= END_SECONDS, f"it ended {seconds:.1f} s after {words}")
         slowest = self.outcome.measured.get("slowest end after TERM or INT, s", 0.0)
         self.outcome.measured["slowest end after TERM or INT, s"] = max(slowest, round(seconds, 2))
 
@@ -203,11 +204,12 @@ class Kills:
             seconds = time.monotonic() - began
             assert process.exitcode == 0, f"{self.target.name} fails undisturbed"
             counts.append(counter.value)
+        self.used = sum(path.stat().st_blocks * 512 for path in out.rglob("*"))
         whole = Whole(results(out), seconds, *counts)
         shutil.rmtree(out)
         return whole
 
-    def _start(self, out: Path, moment: Moment | None = None) -> Struck:
+    def start(self, out: Path, moment: Moment | None = None) -> Struck:
         self.started += 1
         errors = self.scratch / f"errors-{self.started}"
         errors.touch()
@@ -224,19 +226,14 @@ class Kills:
         process = start(*self.target.command(out), errors=errors, before=before)
         return Struck(process, errors, lambda: at.value)
 
-    def _require(self, holds: bool, sentence: str) -> None:
+    def require(self, holds: bool, sentence: str) -> None:
         self.outcome.require(holds, f"{self.target.name}: {sentence}")
 
     def _require_no_orphans(self, done: Sequence[str]) -> None:
         left = orphans(set(), END_SECONDS)
-        self._require(not left, f"{len(left)} processes are left after {done}")
+        self.require(not left, f"{len(left)} processes are left after {done}")
 
 
-def storm_kills(outcome: Outcome, times: int, scratch: Path) -> None:
-    """Strike all targets in turn, until there were so many strikes."""
-    adopt_orphans()
-    rng = random.Random(outcome.seed)
-    stormed = [Kills(t, rng, outcome, scratch / str(n)) for n, t in enumerate(TARGETS)]
-    while outcome.counts["strikes"] < times:
-        for kills in stormed:
-            kills.case(rng.randint(1, 6))
+def early(rng: random.Random) -> float:
+    """A share of a command's whole course; a command that resumes has less of it left."""
+    return rng.random() ** 1.5

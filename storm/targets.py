@@ -19,6 +19,7 @@ class Target(NamedTuple):
     name: str
     words: Sequence[str]
     workers: bool = False  # whether it has worker processes
+    weight: int = 3  # how often it is struck, relative to the others
 
     def command(self, out: Path) -> list[str]:
         """The words of the command with its directory."""
@@ -41,6 +42,7 @@ TARGETS = (
             *("compare", *TINY, "--algorithms", "fedavg,feddyn", "--seeds", "0,1"),
             *("--set", "rounds=2", "--set", "engine.workers=1"),
         ],
+        weight=1,
     ),
     Target(
         "tune",
@@ -48,6 +50,7 @@ TARGETS = (
             *("tune", *TINY, "--algorithms", "fedavg", "--budget", "3"),
             *("--set", "validation=0.2", "--set", "rounds=3", "--set", "engine.workers=1"),
         ],
+        weight=1,
     ),
 )
 

@@ -111,7 +111,7 @@ def _names_in(data: bytes) -> list[str]:
 
 
 def _read_zip_names(data: bytes, directory: Path) -> None:
-    _read_archive(_zip([name for name in _names_in(data) if len(name) < 60_000]), directory)
+    _read_archive(_zip([name for name in _names_in(data) if 0 < len(name) < 60_000]), directory)
 
 
 def _read_tar_names(data: bytes, directory: Path) -> None:

@@ -109,10 +109,16 @@ def _read_registered(data: bytes, directory: Path) -> None:
 
 
 @cache
-def _public_key() -> bytes:
+def _key_file(name: str) -> bytes:
+    """A file that `fedadb deploy keys` makes."""
     with tempfile.TemporaryDirectory() as directory:
         keys.make_site_keys(Path(directory))
-        return (Path(directory) / keys.SITE_PUBLIC).read_bytes()
+        keys.make_server_keys(Path(directory) / "server", ["localhost"], days=2)
+        found = Path(directory) / name
+        return (found if found.exists() else Path(directory) / "server" / name).read_bytes()
+
+
+ED25519 = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7aDgmJO3mf0p5sR4zMgoHxXcrwmtBYr0M2zWb8mQ9e name\n"
 
 
 def _read_public_key(data: bytes, directory: Path) -> None:
@@ -120,10 +126,18 @@ def _read_public_key(data: bytes, directory: Path) -> None:
     node_requests.read_keys(directory)
 
 
+def _read_certificate(path: Path) -> None:
+    keys.require_valid(path, "a certificate")
+
+
 READERS = {
     "roster (sites.json)": Reader(in_file("sites.json", read_sites), [ROSTER], 2.0),
     "roster (registered.json)": Reader(_read_registered, [b'{"north": "ssh-ecdsa AAAA"}']),
-    "public key of a site": Reader(_read_public_key, [_public_key()]),
+    "public key of a site": Reader(_read_public_key, [_key_file(keys.SITE_PUBLIC), ED25519]),
+    "private key of a site": Reader(
+        in_file("site.key", keys.require_private), [_key_file(keys.SITE_KEY)]
+    ),
+    "certificate": Reader(in_file("ca.crt", _read_certificate), [_key_file(keys.CA)]),
     "site's counts of requests": Reader(in_file("asked.json", _read_asked), [ASKED]),
     "wire: request": Reader(_read_request, [REQUEST], 4.0),
     "wire: introduction": Reader(_read_introduced, [INTRODUCTION], 4.0),

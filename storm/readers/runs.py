@@ -16,7 +16,8 @@ from fedadb.experiment.config import Experiment
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.report.comparison import arrange
 from fedadb.report.page_data import page_data
-from fedadb.report.recorded_runs import read_recorded_run
+from fedadb.report.recorded_runs import collect_runs
+from fedadb.report.tables import summary_table
 from fedadb.storage.records import read_records
 from fedadb.storage.searches import read_search
 from fedadb.storage.tensorfile import read_tensors, write_tensors
@@ -65,7 +66,9 @@ def _read_run_directory(data: bytes, directory: Path) -> None:
     files[name.decode("latin-1") if name.decode("latin-1") in files else RUN_FILES[0]] = content
     for file, written in files.items():
         (directory / file).write_bytes(written)
-    page_data(arrange([read_recorded_run(directory)]))
+    comparison = arrange(collect_runs([directory]).runs)
+    page_data(comparison, "title")
+    summary_table(comparison)
 
 
 W = Vector.of({"a": torch.zeros(2, 3), "b": torch.zeros(4)})
