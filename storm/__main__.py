@@ -38,6 +38,16 @@ def kills(seed: Seed = 0, times: int = 500, out: Out = RESULTS) -> None:
 
 
 @app.command()
+def federations(seed: Seed = 0, times: int = 30, out: Out = RESULTS) -> None:
+    """Strike servers and sites of real federations at random moments."""
+    from storm.participants import storm_participants
+
+    again = f"python -m storm federations --seed {seed} --times {times}"
+    outcome = Outcome("federations", seed, again)
+    carry_out(outcome, out, lambda outcome, scratch: storm_participants(outcome, times, scratch))
+
+
+@app.command()
 def fuzz(
     seed: Seed = 0,
     inputs: int = 1_000_000,
@@ -74,6 +84,19 @@ def hostile(seed: Seed = 0, runs: int = 300, out: Out = RESULTS) -> None:
 
     outcome = Outcome("hostile", seed, f"python -m storm hostile --seed {seed} --runs {runs}")
     carry_out(outcome, out, lambda outcome, scratch: storm_hostile(outcome, runs, scratch))
+
+
+@app.command()
+def network(
+    seed: Seed = 0,
+    cut: Annotated[float, typer.Option(help="Seconds for which a site is cut off.")] = 60.0,
+    out: Out = RESULTS,
+) -> None:
+    """Train over a network that delays and loses packets, and cut a site off."""
+    from storm.network import storm_network
+
+    outcome = Outcome("network", seed, f"python -m storm network --seed {seed} --cut {cut:g}")
+    carry_out(outcome, out, lambda outcome, scratch: storm_network(outcome, scratch, cut))
 
 
 if __name__ == "__main__":

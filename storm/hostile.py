@@ -45,7 +45,7 @@ def _absent(message: Message, context: Context) -> Message:
 
 def _train(handle: Handler, k: int, algorithm: str, out: Path) -> list[dict[str, str]]:
     """Train with site k handled so; returns the lost sites of each round."""
-    e = experiment(algorithm, ROUNDS, participation=1.0, min_replies=CLIENTS - 1)
+    e = experiment(algorithm, ROUNDS, participation=1.0, min_replies=CLIENTS - 1, deadline=10.0)
     with simulated_time():
         records = train(e, out, FakeGrid(e.toml(), nodes({k: handle})))
     return [record.get("lost", {}) for record in records]

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -55,7 +55,6 @@ class Struck:
     process: BaseProcess
     errors: Path
     when: Callable[[], float]  # the time of the strike; 0 if there was none
-    _known: set[int] = field(default_factory=set)
 
     def join(self) -> int | None:
         """The exit code; None if the command hangs, which is then ended."""
@@ -83,9 +82,12 @@ class Kills:
         done: list[str] = []
         for _ in range(strikes):
             before = saved_rounds(out)
-            kind = self._kind()
-            done.append(self._strike(kind, out))
+            done.append(self._strike(self._kind(), out))
             self.require(saved_rounds(out) >= before, f"rounds were lost after {done}")
+        self.compare_end(out, done)
+
+    def compare_end(self, out: Path, done: Sequence[str]) -> None:
+        """Let the command resume to its end, and compare that with the end of a whole one."""
         last = self.start(out)
         code, said = last.join(), last.errors.read_text()
         self.require(code == 0, f"exit code {code} at the end, after {done}: {said}")
@@ -94,7 +96,7 @@ class Kills:
         differs = difference(self.whole.results, results(out))
         self.require(not differs, f"after {done}: {differs}")
         self.outcome.count("ends compared with an undisturbed run")
-        shutil.rmtree(self.scratch / "out", ignore_errors=True)
+        shutil.rmtree(out)
 
     # one strike
 
@@ -105,24 +107,32 @@ class Kills:
     def _strike(self, kind: str, out: Path) -> str:
         """Start the command and strike it; returns what was done, in a few words."""
         if kind == "failing write":
-            n, code = 1 + int(self.whole.writes * early(self.rng)), self.rng.choice(DISK_ERRORS)
-            struck = self.start(out, Moment(out, n, fail_write(code), writes_only=True))
-            words = f"{os.strerror(code)} at write {n}"
-        elif "worker" in kind or self.rng.random() < 0.5:
-            delay = self.whole.seconds * early(self.rng)
-            struck = self.start(out)
-            time.sleep(delay)
-            words = f"{kind} after {delay:.3f} s"
-            if not self._send(kind, struck):
-                self.outcome.count("ended before the strike")
-        else:
-            n = 1 + int(self.whole.operations * early(self.rng))
-            number = getattr(signal, f"SIG{kind}")
-            struck = self.start(out, Moment(out, n, signal_itself(number)))
-            words = f"{kind} at operation {n}"
-            if kind == "STOP":
-                while struck.process.is_alive() and not is_stopped(struck.process.pid or 0):
-                    time.sleep(POLL)
+            return self.fail_write(1 + int(self.whole.writes * early(self.rng)), out)
+        if "worker" not in kind and self.rng.random() < 0.5:
+            return self.strike_at(kind, 1 + int(self.whole.operations * early(self.rng)), out)
+        delay = self.whole.seconds * early(self.rng)
+        struck = self.start(out)
+        time.sleep(delay)
+        if not self._send(kind, struck):
+            self.outcome.count("ended before the strike")
+        return self._ended(kind, f"{kind} after {delay:.3f} s", struck)
+
+    def strike_at(self, kind: str, n: int, out: Path) -> str:
+        """Start the command, which sends itself the signal before its n-th operation on files."""
+        struck = self.start(out, Moment(out, n, signal_itself(getattr(signal, f"SIG{kind}"))))
+        if kind == "STOP":
+            while struck.process.is_alive() and not is_stopped(struck.process.pid or 0):
+                time.sleep(POLL)
+        return self._ended(kind, f"{kind} at operation {n}", struck)
+
+    def fail_write(self, n: int, out: Path) -> str:
+        """Start the command, whose n-th write fails."""
+        number = self.rng.choice(DISK_ERRORS)
+        struck = self.start(out, Moment(out, n, fail_write(number), writes_only=True))
+        return self._ended("failing write", f"{os.strerror(number)} at write {n}", struck)
+
+    def _ended(self, kind: str, words: str, struck: Struck) -> str:
+        """Wait for the end of a command that was struck, and check it."""
         if kind == "STOP":
             self._continue(struck.process.pid or 0)
         code = struck.join()
@@ -236,4 +246,4 @@ class Kills:
 
 def early(rng: random.Random) -> float:
     """A share of a command's whole course; a command that resumes has less of it left."""
-    return rng.random() ** 1.5
+    return float(rng.random() ** 1.5)

@@ -52,7 +52,8 @@ def strike_at(moment: Moment, counter: "Synchronized[int]") -> None:
 
     sync = os.fsync
 
-    def fsync(descriptor: int) -> None:
+    def fsync(file: Any) -> None:
+        descriptor = file if isinstance(file, int) else file.fileno()
         operation(os.readlink(f"/proc/self/fd/{descriptor}"))
         sync(descriptor)
 

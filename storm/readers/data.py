@@ -37,14 +37,14 @@ def _npz() -> bytes:
 
 def _npy() -> bytes:
     file = io.BytesIO()
-    np.save(file, np.zeros((4, 28, 28), np.uint8))
+    np.save(file, np.zeros((20, 28, 28), np.uint8))
     return file.getvalue()
 
 
 def _read_members(data: bytes, directory: Path) -> None:
     """Arrays whose bytes are changed inside of a zip file with valid checksums."""
     labels = io.BytesIO()
-    np.save(labels, np.arange(4) % 2)
+    np.save(labels, np.arange(20) % 2)
     path = directory / "data.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", data)

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import safetensors.torch
@@ -13,6 +14,8 @@ from fedadb.core.vector import Vector, Weights
 from fedadb.engine.checkpoint import load_checkpoint, save_checkpoint
 from fedadb.engine.federate import Snapshot
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import parse_toml
+from fedadb.export.classifier import card_from_strings, untrained_classifier
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.report.comparison import arrange
 from fedadb.report.page_data import page_data
@@ -128,8 +131,15 @@ def _card() -> bytes:
 
 def _read_model(data: bytes, directory: Path) -> None:
     path = directory / "model.safetensors"
-    write_tensors(path, {"a": torch.zeros(2)}, _metadata_of(data))
+    write_tensors(path, _model_tensors(), _metadata_of(data))
     read_safetensors(path)
+
+
+@cache
+def _model_tensors() -> dict[str, torch.Tensor]:
+    """The weights that belong to the card."""
+    card = card_from_strings(json.loads(_card()), Path())
+    return dict(untrained_classifier(parse_toml(card.experiment, "the card"), card).state_dict())
 
 
 READERS = {
