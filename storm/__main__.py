@@ -78,12 +78,36 @@ def load(
 
 
 @app.command()
+def guided(
+    seed: Seed = 0,
+    inputs: int = 100_000,
+    only: Annotated[str, typer.Option(help="Readers whose name has this in it.")] = "",
+    out: Out = RESULTS,
+) -> None:
+    """As fuzz, with inputs that Atheris chooses by the lines they reach."""
+    from storm.guided import storm_guided
+
+    again = f"python -m storm guided --seed {seed} --inputs {inputs}"
+    outcome = Outcome("guided", seed, again + (only and f" --only '{only}'"))
+    carry_out(outcome, out, lambda outcome, scratch: storm_guided(outcome, inputs, scratch, only))
+
+
+@app.command()
 def hostile(seed: Seed = 0, runs: int = 300, out: Out = RESULTS) -> None:
     """Let a site of a federation play tricks."""
     from storm.hostile import storm_hostile
 
     outcome = Outcome("hostile", seed, f"python -m storm hostile --seed {seed} --runs {runs}")
     carry_out(outcome, out, lambda outcome, scratch: storm_hostile(outcome, runs, scratch))
+
+
+@app.command()
+def stranger(seed: Seed = 0, rounds: int = 8, out: Out = RESULTS) -> None:
+    """Attack the port of a running federation that also has a hostile site."""
+    from storm.stranger import storm_stranger
+
+    outcome = Outcome("stranger", seed, f"python -m storm stranger --seed {seed} --rounds {rounds}")
+    carry_out(outcome, out, lambda outcome, scratch: storm_stranger(outcome, scratch, rounds))
 
 
 @app.command()

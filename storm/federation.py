@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Federation:
     port: int
     host: str = "localhost"
     prefix: Callable[[str], Sequence[str]] = lambda name: ()  # words before a command
+    modules: Mapping[str, str] = field(default_factory=dict)  # in place of `fedadb`, by name
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -78,8 +79,8 @@ class Federation:
     def start(self, name: str) -> None:
         """Start the server or a site."""
         own, file = self.directory / name, self.directory / "experiment.toml"
-        words = ["-m", "fedadb", "deploy", "server" if name == SERVER else "site", str(own)]
-        words.append(str(file))
+        words = ["-m", self.modules.get(name, "fedadb"), "deploy"]
+        words += ["server" if name == SERVER else "site", str(own), str(file)]
         address = f"{self.host}:{self.port}"
         if name == SERVER:
             words += ["--out", str(self.out), "--listen", address.replace("localhost", "127.0.0.1")]

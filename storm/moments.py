@@ -52,8 +52,8 @@ def strike_at(moment: Moment, counter: "Synchronized[int]") -> None:
 
     sync = os.fsync
 
-    def fsync(file: Any) -> None:
-        descriptor = file if isinstance(file, int) else file.fileno()
+    def fsync(fd: Any) -> None:
+        descriptor = fd if isinstance(fd, int) else fd.fileno()
         operation(os.readlink(f"/proc/self/fd/{descriptor}"))
         sync(descriptor)
 

@@ -38,13 +38,11 @@ def test_an_npz_file_with_a_member_that_is_no_array(tmp_path: Path) -> None:
     np.savez(path, y=np.arange(20) % 2)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("x.npy", b"")
-    with pytest.raises(BadInput, match="not an .npz file of plain arrays: 'x' is none"):
+    with pytest.raises(BadInput, match="file of plain arrays: 'x' is none"):
         load_npz(path)
 
 
-@pytest.mark.parametrize(
-    "experiment", ["", "model = 1", "[model]\nname = 3\n[algorithm]\nname = 1"]
-)
+@pytest.mark.parametrize("experiment", ["", "model = 1", "[model]\nname = 3\n[algorithm]\n"])
 def test_an_exported_model_without_an_algorithm(experiment: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     card = {"classes": ["a"], "shape": [1, 28, 28], "mean": [0.5], "std": [0.5], "frozen": 0}
@@ -66,9 +64,9 @@ def test_a_key_of_another_kind_is_no_key_of_a_site(tmp_path: Path) -> None:
 
 
 COMPRESSED = (
-    b"ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABheOtbnuB+dabs8IfxiykmXt"
-    b"IcOboJOrORjh49Dh2gPyNNQaBgc17XZxny/sPRv7P8H4yUag/dxYd9LkBkk/Ywg8y6jujeQFXf5QNUBiXmOOpg4V+9K9ut"
-    b"5ZumZyVyEcf06g=="
+    b"ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABheOtbnuB+"
+    b"dabs8IfxiykmXtIcOboJOrORjh49Dh2gPyNNQaBgc17XZxny/sPRv7P8H4yUag/dxYd9LkBkk/Ywg8y6"
+    b"jujeQFXf5QNUBiXmOOpg4V+9K9ut5ZumZyVyEcf06g=="
 )
 
 
