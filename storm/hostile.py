@@ -36,7 +36,7 @@ def simulated_time() -> Iterator[None]:
         yield
 
 
-def _absent(message: Message, context: Context) -> Message:
+def absent(message: Message, context: Context) -> Message:
     """A site that introduces itself and is offline in every round."""
     if message.metadata.message_type == "train":
         raise ConnectionError
@@ -62,7 +62,7 @@ class Hostile:
     def _without(self, k: int, algorithm: str) -> str:
         """The final model of a run in which site k was absent."""
         out = self.scratch / f"absent-{k}-{algorithm}"
-        _train(_absent, k, algorithm, out)
+        _train(absent, k, algorithm, out)
         return results(out)["model.safetensors"]
 
     def federation(self, algorithm: str) -> None:

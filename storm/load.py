@@ -8,6 +8,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 from storm.outcome import Outcome
+from storm.traces import descendants
 
 GROWTH = 0.05  # of memory and open files over many rounds
 WARM_UP = 0.1  # the share of rounds after which both must be flat
 FEATURES = 16
+PAGE = resource.getpagesize()
 
 
 def _data(rows: int, classes: int = 4, features: int = FEATURES) -> Any:
@@ -30,13 +33,12 @@ def _data(rows: int, classes: int = 4, features: int = FEATURES) -> Any:
     return fedadb.Data(x, y, x[:test], y[:test])
 
 
-def _resident() -> int:
-    """Bytes of memory that this process and its children use now."""
-    own, total = os.getpid(), 0
-    from storm.traces import descendants
-
-    for pid in (own, *descendants(own)):
-        total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+def _resident(process: int) -> int:
+    """Bytes of memory that a process and its descendants use now."""
+    total = 0
+    for pid in (process, *descendants(process)):
+        with suppress(OSError):  # it has ended
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     return total
 
 
@@ -62,7 +64,7 @@ def many_rounds(rounds: int, scratch: Path, workers: int = 1) -> dict[str, float
     for record in fedadb.rounds(experiment, scratch / f"rounds-{workers}"):
         if record["round"] in (max(1, int(rounds * WARM_UP)), rounds - 1):
             when = "at the end" if record["round"] == rounds - 1 else "after a tenth"
-            found[f"MB {when}"] = _resident() / 2**20
+            found[f"MB {when}"] = _resident(os.getpid()) / 2**20
             found[f"open files {when}"] = _descriptors()
     found["ms per round"] = 1000 * (time.monotonic() - began) / rounds
     return found
@@ -92,6 +94,41 @@ def weights(number: int, scratch: Path) -> dict[str, float]:
     return _simulate(
         clients=2, rows=16, hidden=(width,), participation=1.0, features=width, workers=1
     )
+
+
+def sites(number: int, scratch: Path) -> dict[str, float]:
+    """Two rounds of a real federation of so many sites, all on this machine."""
+    from fedadb.deploy.ports import free_port
+    from fedadb.storage.records import read_records
+    from storm.federation import SERVER, Federation, experiment
+
+    federation = Federation(scratch, experiment(number, rounds=2), free_port())
+    scratch.mkdir(parents=True)
+    federation.prepare()
+    began = time.monotonic()
+    for name in federation.names:
+        federation.start(name)
+    peak = 0.0
+
+    def look() -> bool:
+        nonlocal peak
+        server = federation.running[SERVER].pid
+        peak = max(peak, _resident(server) / 2**20)
+        return False
+
+    try:
+        ended = federation.wait(look)
+    finally:
+        federation.stop()
+    code = federation.running[SERVER].returncode
+    assert ended, "the federation hangs"
+    assert code == 0, federation.log(SERVER)
+    records = read_records(federation.out / "rounds.jsonl")
+    return {
+        "s in all": time.monotonic() - began,
+        "s of the second round": records[-1]["seconds"],
+        "MB of the server's processes": peak,
+    }
 
 
 def _simulate(
@@ -135,6 +172,7 @@ LOADS = {
     "clients in a round": Load(clients_in_a_round, (10, 100, 1_000)),
     "clients in a partition": Load(clients_in_a_partition, (1_000, 10_000, 100_000)),
     "classes": Load(classes, (10, 100, 1_000)),
+    "sites": Load(sites, (5, 20)),
     "weights": Load(weights, (1_000_000, 10_000_000, 100_000_000)),
 }
 

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from flwr.app import Context, Message
 from tests.deploy.fake_grid import FakeGrid, FakeNode, train
 from tests.deploy.scripted_site import SCRIPT
 
 from fedadb.deploy import keys
-from fedadb.deploy.client_app import app
 from fedadb.deploy.ports import free_port
 from fedadb.storage.records import read_records
 from storm.federation import SERVER, Federation, experiment
+from storm.hostile import absent, simulated_time
 from storm.outcome import Outcome
 from storm.traces import results
 
@@ -126,12 +125,6 @@ class Stranger(threading.Thread):
         ATTACKS[name](connection, self._rng)
 
 
-def _absent(message: Message, context: Context) -> Message:
-    if message.metadata.message_type == "train":
-        raise ConnectionError
-    return app(message, context)
-
-
 def storm_stranger(outcome: Outcome, scratch: Path, rounds: int = ROUNDS) -> None:
     """Train with three honest sites and a hostile one under attack, and compare the end."""
     rng = random.Random(outcome.seed)
@@ -166,8 +159,9 @@ def storm_stranger(outcome: Outcome, scratch: Path, rounds: int = ROUNDS) -> Non
     outcome.require(lost == [[hostile]] * rounds, f"lost sites: {lost}")
     outcome.count("tricks of the hostile site", rounds)
     nodes = [FakeNode({"partition-id": k}) for k in range(SITES)]
-    nodes[HOSTILE].handle = _absent
-    train(e, scratch / "absent", FakeGrid(e.toml(), nodes))
+    nodes[HOSTILE].handle = absent
+    with simulated_time():
+        train(e, scratch / "absent", FakeGrid(e.toml(), nodes))
     model = "model.safetensors"
     same = results(federation.out).get(model) == results(scratch / "absent")[model]
     outcome.require(same, "the model is not as if the hostile site had been absent")
