@@ -43,7 +43,7 @@ bench: $(DEV_STAMP) peers
 # Searches for holes, for minutes to hours; docs/reliability.md has what it found. Every part runs, also if one fails.
 storm: $(DEV_STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[storm]'
-	@status=0; for part in kills federations fuzz guided hostile stranger network load; do \
+	@status=0; for part in kills federations fuzz guided hostile stranger network ray load; do \
 		$(BIN)/python -m storm $$part --seed $(or $(SEED),0) --out $(or $(OUT),storm-results) || status=1; \
 	done; exit $$status
 

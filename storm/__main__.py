@@ -123,5 +123,13 @@ def network(
     carry_out(outcome, out, lambda outcome, scratch: storm_network(outcome, scratch, cut))
 
 
+@app.command()
+def ray(seed: Seed = 0, out: Out = RESULTS) -> None:
+    """Lose one of three Ray nodes, each in a network namespace of its own."""
+    from storm.ray_nodes import storm_ray
+
+    carry_out(Outcome("ray", seed, f"python -m storm ray --seed {seed}"), out, storm_ray)
+
+
 if __name__ == "__main__":
     app()

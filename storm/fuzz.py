@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from fedadb.engine.process import end_with_parent
 from storm.mutations import mutated, shrunk
 from storm.outcome import Outcome
 from storm.readers import READERS
@@ -111,6 +112,7 @@ def limit() -> None:
 
 def _serve(name: str, seed: int, inputs: range, scratch: Path, pipe: Connection) -> None:
     """Read so many inputs, and send counts and findings."""
+    end_with_parent()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
