@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: run setup test docs coverage browser bench peers clean
+.PHONY: run setup test docs coverage browser bench storm peers clean
 
 run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb --seeds 0,1,2
@@ -48,6 +48,13 @@ bench: $(DEV_STAMP) peers
 	$(BIN)/python benchmarks/federation_overhead.py
 	$(BIN)/python benchmarks/ray_overhead.py
 	$(BIN)/python -m benchmarks.speed --peers .venv-peers/bin/python --blazefl .venv-blazefl/bin/python --leave-out '$(LEAVE_OUT)'
+
+# Searches for holes, for minutes to hours; docs/reliability.md has what it found. Every part runs, also if one fails.
+storm: $(DEV_STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[storm]'
+	@status=0; for part in kills federations fuzz guided hostile stranger network ray load; do \
+		$(BIN)/python -m storm $$part --seed $(or $(SEED),0) --out $(or $(OUT),storm-results) || status=1; \
+	done; exit $$status
 
 # Other simulators, in environments of their own.
 peers: .venv-peers/.installed

@@ -279,9 +279,7 @@ def test_a_stopped_server(
     words = ["deploy", "server", str(tmp_path), str(file), "--out", str(out)]
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "stopped; the same command resumes after the last round" in " ".join(
-        result.stderr.split()
-    )
+    assert "stopped; finished rounds are kept, and this resumes: fedadb " in result.stderr
     assert status_file(out).read_text() == f"{STOPPED}by the operator"
 
 

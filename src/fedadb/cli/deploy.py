@@ -1,7 +1,6 @@
 """The commands of a real federation: keys, server, site and Flower application."""
 
 import importlib.util
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedadb.cli.terminal import (
+    RESUMES,
     FromRoundOption,
     SettingsOption,
     TrackOption,
@@ -22,6 +22,7 @@ from fedadb.cli.terminal import (
     show_progress,
 )
 from fedadb.core.errors import BadInput
+from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
 from fedadb.storage.run_directory import MODEL, ROUNDS
 
 deploy = typer.Typer(help="Train across real sites; their data do not leave them.")
@@ -40,16 +41,12 @@ def _require_flower() -> None:
 @contextmanager
 def _as_service(how_to_resume: str) -> Iterator[None]:
     """Exit with code 143 after SIGTERM, as services do, and with 130 after Ctrl-C."""
-    from fedadb.deploy.processes import Terminated, raise_interrupt
-
-    previous = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
-        yield
+        with interrupted_by_sigterm():
+            yield
     except KeyboardInterrupt as error:
-        show_error(f"stopped; {how_to_resume}")
-        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+        show_error(f"stopped; {how_to_resume}: {this_command()}")
+        raise typer.Exit(exit_code(error)) from None
 
 
 @deploy.command(name="keys")
@@ -176,7 +173,7 @@ def server(
     records = read_records(out / ROUNDS)
     done = records[:from_round]
     with (
-        _as_service(f"the same command resumes after the last round in {out}"),
+        _as_service(RESUMES),
         interruption_noted(out),
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
     ):
@@ -230,6 +227,6 @@ def site(
 
     e = Experiment.read(experiment_table(experiment, settings))
     show_disclosures(e.table())
-    with _as_service("the same command connects again"):
+    with _as_service("this connects again"):
         run_site(directory, e, server, data, threads, show_message, max_runs)
-    show_message("stopped; the same command connects again")
+    show_message(f"stopped; this connects again: {this_command()}")

@@ -1,10 +1,12 @@
 """The sites that a server accepts: their public keys, and those that the SuperLink knows."""
 
-import json
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
+from fedadb.storage.files import read_json
 
 REGISTERED = "registered.json"  # the sites that the SuperLink's database knows
 
@@ -17,7 +19,7 @@ def public_keys(directory: Path) -> dict[str, str]:
 def registered_keys(directory: Path) -> dict[str, str]:
     """The public keys that the SuperLink's database has, by name."""
     path = directory / REGISTERED
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    return read_json(path, TypeAdapter(dict[str, str])) if path.exists() else {}
 
 
 def forget_removed_sites(directory: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -29,6 +28,7 @@ SERVER, SERVER_KEY = "server.crt", "server.key"
 SECRET = "runtime.secret"  # shared by the SuperLink and our executor
 SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the server gets the second
 SITES = "sites"  # the server's directory with NAME.pub for each site that may take part
+NOT_OURS = "it is of another kind; `fedadb deploy keys --site` makes one"
 
 
 def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
@@ -84,17 +84,21 @@ def make_site_keys(directory: Path) -> None:
 def require_private(path: Path) -> None:
     """Raise BadInput unless the file is a site's private key."""
     try:
-        load_ssh_private_key(path.read_bytes(), None)
-    except ValueError as error:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except Exception as error:  # cryptography raises many kinds for a damaged file
         raise BadInput(f"{path} is not a site's private key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{path} is not a site's private key: {NOT_OURS}")
 
 
 def require_public(path: Path) -> None:
     """Raise BadInput unless the file is a site's public key."""
     try:
-        load_ssh_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm) as error:
+        key = load_ssh_public_key(path.read_bytes())
+    except Exception as error:  # cryptography raises many kinds for a damaged file
         raise BadInput(f"{path} is not a site's public key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"{path} is not a site's public key: {NOT_OURS}")
 
 
 def require_valid(path: Path, what: str) -> None:
@@ -104,10 +108,9 @@ def require_valid(path: Path, what: str) -> None:
             f"{path} is missing: it is {what}, which `fedadb deploy keys` makes at the server"
         )
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError as error:
+        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except Exception as error:  # as above
         raise BadInput(f"{path} is not a certificate: {error}") from error
-    ends = certificate.not_valid_after_utc
     if ends < dt.datetime.now(dt.UTC):
         raise BadInput(
             f"{path} expired on {ends:%d %B %Y}: make new keys at the server, in a new directory, "

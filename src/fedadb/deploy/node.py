@@ -42,7 +42,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import refusals
 from fedadb.deploy.delivery import QUERY
 from fedadb.deploy.messages import shown
-from fedadb.deploy.processes import raise_interrupt
+from fedadb.interruption import raise_interrupt
 from fedadb.storage.files import write_atomically
 
 POLL_SECONDS = 0.2  # between two pulls
