@@ -14,24 +14,31 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_public_key,
 )
+from flwr.app import Message
 from flwr.common.constant import SubStatus
+from flwr.common.serde import run_from_proto
+from flwr.proto.message_pb2 import PullObjectResponse
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.run_pb2 import Run
 from flwr.proto.runtime_pb2 import (
     AcquireTaskResponse,
+    PullAppMessagesResponse,
     PullTaskInputResponse,
     PushTaskOutputRequest,
 )
 from flwr.proto.task_pb2 import Task
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import executor, keys
 from fedadb.deploy.executor import REFUSED, Job, SiteGrid
+from fedadb.deploy.messages import make_content, table_in
 from fedadb.deploy.server_app import status_file, train_with_sites
 from tests.deploy.conftest import Clock
 from tests.deploy.fake_grid import FakeGrid, experiment, nodes, train
@@ -159,6 +166,45 @@ def test_a_node_is_recognised_by_its_key(
     nodes = list(SiteGrid(job, b"", "token").get_nodes())
     assert [(node.node_id, node.name) for node in nodes] == [(1, "north")]
     assert SiteGrid(job, b"", "token").get_node_ids() == [1]
+
+
+class SlowSuperLink:
+    """A SuperLink that has announced a reply, but receives its parts only little by little."""
+
+    def __init__(self, reply: Message) -> None:
+        self.tree = get_object_tree(reply)
+        parts = get_all_nested_objects(reply)
+        self.parts = {name: part.deflate() for name, part in parts.items()}
+        self.looks = dict.fromkeys(self.parts, 0)
+        self.confirmed: list[str] = []
+
+    def PullMessages(self, request: Any) -> PullAppMessagesResponse:
+        return PullAppMessagesResponse(message_object_trees=[self.tree])
+
+    def PullObject(self, request: Any) -> PullObjectResponse:
+        self.looks[request.object_id] += 1
+        if self.looks[request.object_id] < 3:
+            return PullObjectResponse(object_found=True)
+        content = self.parts[request.object_id]
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+
+    def ConfirmMessageReceived(self, request: Any) -> None:
+        self.confirmed.append(request.message_object_id)
+
+
+def test_a_reply_is_pulled_as_soon_as_it_is_complete(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, OWN_RUN, 1
+    reply = Message(make_content({"rows": 5}), dst_node_id=1, message_type="train")
+    superlink = SlowSuperLink(reply)
+    monkeypatch.setattr(HttpGrid, "_runtime_client", superlink)
+    grid = SiteGrid(job, b"", "token")
+    grid.set_run(run_from_proto(Run(run_id=OWN_RUN)))
+    (pulled,) = grid.pull_messages(["question"])
+    assert table_in(pulled.content) == {"rows": 5}
+    assert set(superlink.looks.values()) == {3}
+    assert superlink.confirmed == [superlink.tree.object_id]
 
 
 def test_only_the_owner_can_read_a_job(job: Job, tmp_path: Path) -> None:

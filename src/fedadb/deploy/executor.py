@@ -24,12 +24,23 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_public_key,
 )
+from flwr.app import Message
 from flwr.common.constant import SubStatus
 from flwr.common.serde import run_from_proto
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+)
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -49,6 +60,9 @@ from fedadb.experiment.toml_tables import parse_toml
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"  # the method that requires the secret
 POLL_SECONDS = 0.2  # between two requests for the run
+# Between two looks for a part of a reply that has not arrived yet: at first, and at most. Flower's
+# own grid begins with a second, which most rounds would spend waiting.
+FIRST_PART_SECONDS, LAST_PART_SECONDS = 0.02, 1.0
 REFUSED = "this server executes only the run that it submitted itself"
 ENDED = (
     "Flower ended the run: someone on this machine stopped it, or the SuperLink did not receive a "
@@ -99,6 +113,27 @@ class SiteGrid(HttpGrid):
         for node in nodes:
             node.name = self._names[node.public_key]
         return nodes
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages that have been announced, as soon as they are complete."""
+        client, run = self._runtime_client, self.run.run_id
+        answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(message_ids)))
+        pull = make_pull_object_fn_protobuf(client.PullObject, self.node, run)
+        confirm = make_confirm_message_received_fn_protobuf(
+            client.ConfirmMessageReceived, self.node, run
+        )
+        return [
+            pull_and_inflate_object_from_tree(
+                tree,
+                pull,
+                confirm,
+                return_type=Message,
+                max_tries_per_object=None,
+                initial_backoff=FIRST_PART_SECONDS,
+                backoff_cap=LAST_PART_SECONDS,
+            )
+            for tree in answer.message_object_trees
+        ]
 
     def begin(self, job: Job) -> None:
         """Tell the SuperLink that the run begins, and send heartbeats until this process ends."""

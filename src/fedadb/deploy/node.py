@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +98,8 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
         ) as functions,
     ):
         connection = Connection(*functions)
+        # A run's application does not change, so it is asked for once.
+        connection = connection._replace(get_run=lru_cache(maxsize=8)(connection.get_run))
         write_atomically(node_id, str(connection.node).encode())
         node.log(f"connected to {address}")
         while True:
