@@ -1,5 +1,6 @@
 """The executor: it executes one run, and recognises sites by their keys."""
 
+import shutil
 import signal
 import stat
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,7 @@ from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import executor, keys
+from fedadb.deploy.accepted_sites import ACCEPTED
 from fedadb.deploy.executor import REFUSED, Job, SiteGrid
 from fedadb.deploy.messages import make_content, table_in
 from fedadb.deploy.server_app import status_file, train_with_sites
@@ -80,13 +82,14 @@ class FakeSuperLink:
 def job(tmp_path: Path) -> Job:
     keys.make_server_keys(tmp_path / "server", ["localhost"], days=1)
     keys.make_site_keys(tmp_path / "site")
+    accepted = tmp_path / "server" / ACCEPTED
+    accepted.mkdir()
+    shutil.copy(tmp_path / "site" / keys.SITE_PUBLIC, accepted / "north.pub")
     return Job(
         run=OWN_RUN,
         application="ours",
         superlink="127.0.0.1:1",
-        certificate=str(tmp_path / "server" / keys.CA),
-        secret=str(tmp_path / "server" / keys.SECRET),
-        sites={"north": (tmp_path / "site" / keys.SITE_PUBLIC).read_text()},
+        directory=str(tmp_path / "server"),
         experiment="",
         out=str(tmp_path / "runs" / "run"),
     )
@@ -149,7 +152,10 @@ def test_a_run_that_flower_ends_stops_with_a_reason(
 def test_a_node_is_recognised_by_its_key(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everyone on the server's machine can register a node, under a site's name too."""
+    """Everyone on the server's machine can register a node, under a site's name too.
+
+    Sites are accepted and revoked while a run lasts.
+    """
     keys.make_site_keys(tmp_path / "intruder")
     own, foreign = (
         load_ssh_public_key((tmp_path / name / keys.SITE_PUBLIC).read_bytes()).public_bytes(
@@ -165,7 +171,12 @@ def test_a_node_is_recognised_by_its_key(
     monkeypatch.setattr(HttpGrid, "get_nodes", lambda self: registered)
     nodes = list(SiteGrid(job, b"", "token").get_nodes())
     assert [(node.node_id, node.name) for node in nodes] == [(1, "north")]
-    assert SiteGrid(job, b"", "token").get_node_ids() == [1]
+    grid = SiteGrid(job, b"", "token")
+    assert grid.get_node_ids() == [1]
+    accepted = tmp_path / "server" / ACCEPTED
+    shutil.copy(tmp_path / "intruder" / keys.SITE_PUBLIC, accepted / "south.pub")
+    (accepted / "north.pub").unlink()
+    assert [(node.node_id, node.name) for node in grid.get_nodes()] == [(2, "south")]
 
 
 class SlowSuperLink:

@@ -33,7 +33,7 @@ from fedadb.deploy.server import (
     start_server,
     upload_limit,
 )
-from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
+from fedadb.deploy.server_app import FINISHED, status_file
 from fedadb.experiment.build import build_data, build_model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
@@ -125,6 +125,7 @@ class FakeServer(RunningServer):
 @pytest.fixture
 def make_server(tmp_path: Path) -> Callable[[str], FakeServer]:
     logs = tmp_path / "logs"
+    keys.make_server_keys(tmp_path, ["localhost"], days=365)
     logs.mkdir()
     (logs / "executor.log").write_text("Killed\n\n")
     return lambda state: FakeServer(tmp_path, ProcessGroup(logs, {}), {}, state=state)
@@ -149,7 +150,7 @@ def test_the_reason_of_a_stopped_run_is_raised(
     make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    clock.at(50, lambda: status_file(out).write_text(f"{STOPPED}too few replies"))
+    clock.at(50, lambda: status_file(out).write_text("stopped: too few replies"))
     with pytest.raises(Fault, match=r"^too few replies$"):
         list(make_server("running").follow(1, out, 3, 0, print))
 
@@ -186,7 +187,7 @@ def test_the_status_of_a_round_is_shown_if_it_does_not_change(
     clock.at(70, write("round 1: asked north, south; north replied after 20 s"))
     clock.at(72, write("round 2: asked north, south"))
     clock.at(90, write("round 2: asked north, south; waiting for south"))
-    clock.at(200, write(f"{STOPPED}too few replies"))
+    clock.at(200, write("stopped: too few replies"))
     follow = make_server("running").follow
     with pytest.raises(Fault, match="too few replies"):
         list(follow(1, out, 3, 0, lambda status: shown.append((status, int(clock.now)))))
@@ -219,7 +220,7 @@ def test_the_executor_gets_the_servers_experiment(
     """The submitted application has the shared settings only, and no path."""
     server, out, started = make_server("running"), tmp_path / "run", list[list[str]]()
     monkeypatch.setattr(ProcessGroup, "start", lambda self, name, words, **_: started.append(words))
-    status_file(out).write_text(f"{STOPPED}in an earlier run")
+    status_file(out).write_text("stopped: in an earlier run")
     e = experiment(wait=123.0)
     assert server.submit(e, out, from_round=2, any_kernels=True) == 5
     assert not status_file(out).exists()
@@ -282,7 +283,7 @@ def test_a_stopped_server(
     assert "stopped; the same command resumes after the last round" in " ".join(
         result.stderr.split()
     )
-    assert status_file(out).read_text() == f"{STOPPED}by the operator"
+    assert status_file(out).read_text() == "stopped: by the operator"
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])

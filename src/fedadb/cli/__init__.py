@@ -14,12 +14,13 @@ from fedadb.cli.analyse import ANALYSE_HELP, analyse
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
 from fedadb.cli.export import export, predict
+from fedadb.cli.operating import audit
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.cli.tune import tune
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.kernels.notice import LOG, KernelsWarning
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.command()(export)
 app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
+deploy.command()(audit)
 app.add_typer(deploy, name="deploy")
 
 
@@ -84,7 +86,7 @@ def main() -> None:
         sys.exit(1)
     except Fault as error:
         show_error(str(error))
-        sys.exit(1)
+        sys.exit(75 if isinstance(error, Temporary) else 1)
     except KeyboardInterrupt:
         show_error("stopped")
         sys.exit(130)

@@ -66,8 +66,21 @@ def make_keys(
         bool, typer.Option("--site", help="Make a site's key instead of the server's keys.")
     ] = False,
     days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="The validity of the certificates in days.")
+        int,
+        typer.Option(
+            min=1,
+            max=36_500,
+            help="The validity of the server's certificate in days; its authority's is ten times "
+            "as long.",
+        ),
     ] = 365,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew",
+            help="Make a new certificate of the server, also while it runs. Sites need nothing.",
+        ),
+    ] = False,
 ) -> None:
     """Make the server's certificates and keys, or a site's key, in DIRECTORY.
 
@@ -76,8 +89,12 @@ def make_keys(
     _require_flower()
     from fedadb.deploy import keys
 
-    if site and host:
-        raise BadInput("--site and --host exclude each other: a site's key has no host")
+    if site and (host or renew):
+        raise BadInput("--site excludes --host and --renew: a site's key has no certificate")
+    if renew:
+        keys.renew_server_certificate(directory, host or [], days)
+        show_message(f"{directory / keys.SERVER} is new. A running server uses it in a second.")
+        return
     if site:
         keys.make_site_keys(directory)
         show_message(f"Give {directory / keys.SITE_PUBLIC} to the server. Keep the rest here.")
@@ -149,7 +166,7 @@ def server(
         show_results([out])
         return
     sites = public_keys(directory)
-    if sites and len(sites) != e.federation.clients:
+    if len(sites) > e.federation.clients:
         raise BadInput(
             f"federation.clients = {e.federation.clients}, but {directory} has the public keys of "
             f"{len(sites)} sites: {', '.join(sites)}"

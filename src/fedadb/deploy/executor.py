@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,11 +52,15 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
+from fedadb.deploy import keys
+from fedadb.deploy.accepted_sites import ACCEPTED, public_keys
+from fedadb.deploy.audit import AUDIT, ServerAudit, audit_round, audited_run
 from fedadb.deploy.server_app import reported, train_with_sites
 from fedadb.engine.process import end_with_parent
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
+from fedadb.storage.hash_chain import append_entry
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"  # the method that requires the secret
 POLL_SECONDS = 0.2  # between two requests for the run
@@ -78,9 +82,7 @@ class Job(NamedTuple):
     run: int  # Flower's number of it
     application: str  # the hash of the submitted application
     superlink: str  # `HOST:PORT`
-    certificate: str  # path of the authority's certificate
-    secret: str  # path of the secret for the SuperLink's runtime API
-    sites: dict[str, str]  # the public key of each site by name
+    directory: str  # of the server: its certificate, its secret, and the sites that it accepts
     experiment: str  # TOML
     out: str  # the run's directory
     from_round: int | None = None  # the round to return to
@@ -106,23 +108,36 @@ class SiteGrid(HttpGrid):
 
     def __init__(self, job: Job, certificate: bytes, token: str) -> None:
         super().__init__(job.superlink, False, certificate, token=token)
-        self._names = {_as_registered(key): name for name, key in job.sites.items()}
+        self._directory = Path(job.directory)
+        self._audit = ServerAudit(partial(append_entry, self._directory / AUDIT))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        nodes = [node for node in super().get_nodes() if node.public_key in self._names]
+        # Read each time, because sites join and are revoked while a run lasts.
+        accepted = public_keys(self._directory, ACCEPTED)
+        names = {_as_registered(key): name for name, key in accepted.items()}
+        nodes = [node for node in super().get_nodes() if node.public_key in names]
         for node in nodes:
-            node.name = self._names[node.public_key]
+            node.name = names[node.public_key]
+        self._audit.name_of = {node.node_id: node.name for node in nodes}
         return nodes
 
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        questions = self._audit.sent(messages)
+        message_ids = list(super().push_messages(messages))
+        self._audit.expect(dict(zip(message_ids, questions, strict=True)))
+        return message_ids
+
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies to these messages that have been announced, as soon as they are complete."""
+        """The reply to the only one of these messages, if it was announced; waits for its parts."""
+        (message_id,) = message_ids  # `delivery` pulls each reply by itself
         client, run = self._runtime_client, self.run.run_id
-        answer = client.PullMessages(PullAppMessagesRequest(message_ids=list(message_ids)))
+        answer = client.PullMessages(PullAppMessagesRequest(message_ids=[message_id]))
         pull = make_pull_object_fn_protobuf(client.PullObject, self.node, run)
         confirm = make_confirm_message_received_fn_protobuf(
             client.ConfirmMessageReceived, self.node, run
         )
-        return [
+        replies = [
             pull_and_inflate_object_from_tree(
                 tree,
                 pull,
@@ -134,6 +149,9 @@ class SiteGrid(HttpGrid):
             )
             for tree in answer.message_object_trees
         ]
+        for reply in replies:
+            self._audit.received(message_id, reply)
+        return replies
 
     def begin(self, job: Job) -> None:
         """Tell the SuperLink that the run begins, and send heartbeats until this process ends."""
@@ -160,10 +178,11 @@ class SiteGrid(HttpGrid):
 
 def execute(job: Job) -> None:
     """Wait for the job's run, refuse all others, and train with the sites."""
-    certificate = Path(job.certificate).read_bytes()
+    certificate = (Path(job.directory) / keys.CA).read_bytes()
     connect = partial(RuntimeHttpClient.from_server_address, job.superlink, False, certificate)
     out = Path(job.out)
-    with reported(out) as on_status, _explain_end():
+    audit = partial(append_entry, Path(job.directory) / AUDIT)
+    with reported(out) as on_status, audited_run(audit, job.application, out), _explain_end():
         grid = SiteGrid(job, certificate, acquire(job, connect))
         result, reason = SubStatus.FAILED, "the server's status file has the reason"
         try:
@@ -173,6 +192,7 @@ def execute(job: Job) -> None:
                 grid, experiment, out, on_status, job.from_round, job.any_kernels
             ):
                 print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
+                audit_round(audit, out, record)
             result, reason = SubStatus.COMPLETED, ""
         finally:
             grid.end(result, reason)
@@ -181,7 +201,7 @@ def execute(job: Job) -> None:
 def acquire(job: Job, connect: Connect) -> str:
     """The token of the job's run, as soon as the SuperLink has it; other runs are refused."""
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    secret = Path(job.secret).read_bytes()
+    secret = (Path(job.directory) / keys.SECRET).read_bytes()
     signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[ACQUIRE])
     request = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
     retry = make_simple_http_retry_invoker()
@@ -207,6 +227,7 @@ def _refuse(connect: Connect, token: str) -> None:
         client.PushTaskOutput(output)
 
 
+@lru_cache(maxsize=1024)
 def _as_registered(public_key: str) -> bytes:
     """A site's public key in the form in which the SuperLink has it."""
     key: Any = load_ssh_public_key(public_key.encode())
@@ -219,7 +240,7 @@ def _explain_end() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, RunNotRunningException) as error:
-        raise Fault(ENDED) from error
+        raise Temporary(ENDED) from error
 
 
 def main(file: str) -> None:

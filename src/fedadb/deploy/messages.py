@@ -112,15 +112,21 @@ def request_in(records: RecordDict) -> Request:
 def tensors_in(records: RecordDict) -> dict[str, Tensor]:
     """The tensors of a message's content, or a Fault, whatever the content is."""
     try:
-        if TENSORS in records.config_records:
-            data = records.config_records[TENSORS][BYTES]
-        else:
-            data = records.array_records[TENSORS][BYTES].data
-        if not isinstance(data, bytes):
-            raise TypeError("bytes: its tensors are something else")
+        data = tensor_bytes(records)
     except Exception as error:
         raise Fault(f"the message has no {shown(error)}") from error
     return tensors_from_bytes(data)
+
+
+def tensor_bytes(records: RecordDict) -> bytes:
+    """The bytes of a message's tensors; any exception if it has none."""
+    if TENSORS in records.config_records:
+        data = records.config_records[TENSORS][BYTES]
+    else:
+        data = records.array_records[TENSORS][BYTES].data
+    if not isinstance(data, bytes):
+        raise TypeError("bytes: its tensors are something else")
+    return data
 
 
 def shown(text: object, length: int = MAX_TEXT) -> str:

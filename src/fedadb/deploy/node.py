@@ -38,8 +38,9 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy import refusals
+from fedadb.deploy.audit import Audit, audit_answer, audit_request
 from fedadb.deploy.delivery import QUERY
 from fedadb.deploy.messages import shown
 from fedadb.deploy.processes import raise_interrupt
@@ -79,6 +80,7 @@ class Node(NamedTuple):
     config: dict[str, Any]
     experiment: str  # TOML
     log: Callable[[str], None]
+    audit: Audit = lambda event, **fields: None
 
 
 def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
@@ -102,11 +104,14 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
         connection = connection._replace(get_run=lru_cache(maxsize=8)(connection.get_run))
         write_atomically(node_id, str(connection.node).encode())
         node.log(f"connected to {address}")
+        node.audit("connected", server=address)
         while True:
             try:
                 if message := _receive(connection):
                     began = time.monotonic()
+                    audit_request(node.audit, message)
                     reply = _reply(node, connection, message)
+                    audit_answer(node.audit, message, reply)
                     _send(connection, reply, time.monotonic() - began)
                 else:
                     time.sleep(POLL_SECONDS)
@@ -226,10 +231,10 @@ def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
                 "before the server starts, and no other process may use the same key"
             ) from error
         reason = " ".join(" ".join(errors).split()) or f"exit code {error.code}"
-        raise Fault(f"the connection to {address} failed: {reason}") from error
+        raise Temporary(f"the connection to {address} failed: {reason}") from error
     if any(UNAUTHORIZED in line for line in errors):
         raise Fault(f"{address} no longer accepts this site's key")
-    raise Fault(f"the connection to {address} ended: {' '.join(errors)}")
+    raise Temporary(f"the connection to {address} ended: {' '.join(errors)}")
 
 
 class _ErrorShower(logging.Handler):

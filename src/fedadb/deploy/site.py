@@ -5,6 +5,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fedadb.core.errors import BadInput
@@ -14,6 +15,7 @@ from fedadb.deploy.agreement import known_spec, shared_experiment, write_applica
 from fedadb.deploy.ports import parse_address
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
+from fedadb.storage.hash_chain import append_entry
 
 RETRY_SECONDS = 5.0  # between two attempts to reach a server that does not run yet
 
@@ -38,6 +40,7 @@ def run_site(
         log: Called with a line for everything that happens.
         max_runs: The number of runs of the experiment in which the site takes part.
     """
+    from fedadb.deploy.audit import AUDIT
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
 
@@ -56,7 +59,8 @@ def run_site(
         _wait_for_server(host, port, ca, log)
         state = str(directory.absolute() / "state")
         config = {"data": data, "state": state, "threads": threads, "max-runs": max_runs}
-        serve(Node(app, accepted, config, experiment.toml(), log), server, ca, key)
+        audit = partial(append_entry, directory / AUDIT)
+        serve(Node(app, accepted, config, experiment.toml(), log, audit), server, ca, key)
 
 
 def check_data(e: Experiment, data: str) -> None:
