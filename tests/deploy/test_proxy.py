@@ -202,9 +202,9 @@ class Scene:
             thread.join(GUARD)
 
 
-def make_all_keys(root: Path) -> Path:
+def make_all_keys(root: Path, days: int = 2) -> Path:
     """The keys of a server and two sites."""
-    keys.make_server_keys(root / "server", ["localhost"], days=2)
+    keys.make_server_keys(root / "server", ["localhost"], days)
     for name in ("good", "bad"):
         keys.make_site_keys(root / name)
         public = (root / name / keys.SITE_PUBLIC).read_bytes()

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from fedadb import cli
 from fedadb.algorithms.scaffold import SCAFFOLD
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.core.packing import size
 from fedadb.deploy import keys
+from fedadb.deploy import server as server_module
 from fedadb.deploy.accepted_sites import REGISTERED, forget_removed_sites
 from fedadb.deploy.executor import Job
 from fedadb.deploy.node import application_hash
@@ -29,11 +30,12 @@ from fedadb.deploy.server import (
     CHECK_SECONDS,
     EXECUTOR,
     STALL_SECONDS,
+    WARNING_SECONDS,
     RunningServer,
     start_server,
     upload_limit,
 )
-from fedadb.deploy.server_app import FINISHED, status_file
+from fedadb.deploy.server_app import FINISHED, reported, status_file
 from fedadb.experiment.build import build_data, build_model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
@@ -153,6 +155,47 @@ def test_the_reason_of_a_stopped_run_is_raised(
     clock.at(50, lambda: status_file(out).write_text("stopped: too few replies"))
     with pytest.raises(Fault, match=r"^too few replies$"):
         list(make_server("running").follow(1, out, 3, 0, print))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(BadInput("it"), 2), (Temporary("it"), 75), (Fault("it"), 1)]
+)
+def test_the_kind_of_the_reason_decides_on_the_exit_code(
+    error: Exception,
+    code: int,
+    make_server: Callable[[str], FakeServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The executor, which is another process, writes the reason to the status file."""
+    out = tmp_path / "run"
+    with pytest.raises(type(error)), reported(out):
+        raise error
+
+    def follow(*_: Any) -> None:
+        list(make_server("running").follow(1, out, 3, 0, print))
+
+    monkeypatch.setattr(cli, "app", follow)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+
+
+def test_a_certificate_that_ends_soon_is_announced_every_day(
+    make_server: Callable[[str], FakeServer],
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "POLL_SECONDS", 3600.0)
+    server, shown = make_server("running"), list[str]()
+    keys.renew_server_certificate(tmp_path, [], days=7)
+    end = 2.5 * WARNING_SECONDS
+    clock.at(end, lambda: status_file(tmp_path / "run").write_text("stopped: enough"))
+    with pytest.raises(Fault, match="enough"):
+        list(server.follow(1, tmp_path / "run", 3, 0, shown.append))
+    assert len(shown) == 3
+    assert all("expires on" in line for line in shown)
 
 
 def test_a_run_that_flower_ended_is_noticed(

@@ -14,7 +14,7 @@ from fedadb.cli.analyse import ANALYSE_HELP, analyse
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
 from fedadb.cli.export import export, predict
-from fedadb.cli.operating import audit
+from fedadb.cli.operating import audit, doctor
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import show_error, show_message, show_warnings
@@ -41,6 +41,7 @@ app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
 deploy.command()(audit)
+deploy.command()(doctor)
 app.add_typer(deploy, name="deploy")
 
 

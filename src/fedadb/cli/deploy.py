@@ -31,7 +31,8 @@ SharedExperimentArgument = Annotated[
 ]
 
 
-def _require_flower() -> None:
+def require_flower() -> None:
+    """Raise BadInput unless Flower is installed."""
     if importlib.util.find_spec("flwr") is None:
         raise BadInput("Flower is not installed: pip install 'fedadb[federation]'")
 
@@ -86,7 +87,7 @@ def make_keys(
 
     Run it on the machine that will use the keys: private keys should never travel.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy import keys
 
     if site and (host or renew):
@@ -116,7 +117,7 @@ def application(
 
     EXPERIMENT is a TOML file. The application is written to DIRECTORY.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy.agreement import write_application
     from fedadb.experiment.config import Experiment
 
@@ -142,7 +143,7 @@ def server(
     DIRECTORY contains the server's keys. EXPERIMENT is a TOML file; all sites must have the same
     one. The same command resumes an interrupted run.
     """
-    _require_flower()
+    require_flower()
     from fedadb.cli.display import ProgressBar, progress_bars
     from fedadb.cli.execution import show_failed_observers, show_results
     from fedadb.deploy.accepted_sites import public_keys
@@ -222,7 +223,7 @@ def site(
     DIRECTORY contains the site's key and the server's ca.crt. EXPERIMENT is the server's TOML file.
     The site's images do not leave it.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy.site import run_site
     from fedadb.experiment.config import Experiment
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedadb.cli.terminal import show_message
+from fedadb.cli.deploy import require_flower
+from fedadb.cli.terminal import experiment_table, show_message
 from fedadb.core.errors import BadInput, Fault
 from fedadb.storage.hash_chain import Chain, read_chain
 
@@ -54,6 +55,45 @@ def audit(
     first, last = chain.entries[0]["time"], chain.entries[-1]["time"]
     show_message(f"{path}: {len(chain.entries)} entries from {first} to {last}, unbroken.")
     show_message(f"The last hash is {chain.head}")
+
+
+def doctor(
+    directory: Annotated[Path, typer.Argument(help="The directory with the keys.")],
+    experiment: Annotated[
+        Path | None, typer.Argument(help="The experiment in TOML, to check the data as well.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="At a site: HOST:PORT of the server, to check the way to it.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="At a site: its images, folder:PATH or npz:PATH.")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(help="At the server: ADDRESS:PORT at which it accepts sites.")
+    ] = "0.0.0.0:8443",
+) -> None:
+    """Check the set-up of a server or a site: versions, keys, certificates, clock, port and data.
+
+    Each check is one line. The exit code is 1 if one of them failed.
+    """
+    require_flower()
+    from fedadb.deploy import keys
+    from fedadb.deploy.doctor import findings, server_checks, site_checks
+    from fedadb.experiment.config import Experiment
+
+    if not directory.is_dir():
+        raise BadInput(f"{directory} is not a directory: `fedadb deploy keys` makes one")
+    e = Experiment.read(experiment_table(experiment, None)) if experiment else None
+    if (directory / keys.CA_KEY).exists() or (directory / keys.SERVER_KEY).exists():
+        checks = server_checks(directory, e, listen)
+    else:
+        checks = site_checks(directory, e, server, data)
+    failed = 0
+    for what, sentence, ok in findings(checks):
+        failed += not ok
+        show_message(f"{'ok    ' if ok else 'FAILED'}  {what}: {sentence}")
+    if failed:
+        raise Fault(f"{failed} of {len(checks)} checks failed")
 
 
 def _read_log(path: Path) -> tuple[Path, Chain]:

@@ -5,6 +5,7 @@ Each connection has a task. Every wait for the client has a deadline, so the tas
 
 import asyncio
 import contextlib
+import email.utils
 import gc
 import socket
 import ssl
@@ -97,7 +98,8 @@ class Connection:
     async def respond(self, response: Response, close: bool = False) -> None:
         """Send a response. TimeoutError if the client reads it too slowly."""
         content = response.content
-        headers = {**response.headers, "content-length": str(len(content))}
+        now = email.utils.formatdate(usegmt=True)  # sites compare their clocks with it
+        headers = {**response.headers, "date": now, "content-length": str(len(content))}
         if close:
             headers["connection"] = "close"
         began, sent = asyncio.get_running_loop().time(), 0

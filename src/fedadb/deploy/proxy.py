@@ -36,8 +36,8 @@ from fedadb.deploy.http_server import (
 
 MAX_UPLOAD = 1 << 30  # bytes per message, if the command line does not say otherwise
 FORWARDED = {"accept", "content-type", "user-agent"}  # besides Flower's own headers
-HOP_BY_HOP = {"connection", "content-length", "keep-alive", "proxy-authenticate", "trailer",
-              "transfer-encoding", "upgrade"}  # fmt: skip
+HOP_BY_HOP = {"connection", "content-length", "date", "keep-alive", "proxy-authenticate",
+              "trailer", "transfer-encoding", "upgrade"}  # fmt: skip
 LINES_PER_MINUTE = 60  # in the log: a stranger must not fill the disk
 NO_RESPONSE = 503  # of the SuperLink
 
@@ -194,15 +194,16 @@ async def serve(
         ) as client:
             proxy = Proxy(client, limits, max_upload, log)
             proxy.accept(node_requests.read_keys(sites))
-            following = asyncio.gather(
-                follow_keys(sites, proxy.accept, log),
-                follow_certificate(certificate, key, context, loaded, log),
-            )
+            following = [
+                asyncio.create_task(follow_keys(sites, proxy.accept, log)),
+                asyncio.create_task(follow_certificate(certificate, key, context, loaded, log)),
+            ]
             on_start()
             try:
                 await Server(proxy.handle, context, limits, log).serve(sockets)
             finally:
-                following.cancel()
+                for task in following:
+                    task.cancel()
     finally:
         for listening in sockets:
             listening.close()

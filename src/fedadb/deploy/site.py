@@ -17,6 +17,7 @@ from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
 from fedadb.storage.hash_chain import append_entry
 
+EXPIRED = 10  # OpenSSL's code for a certificate that has expired
 RETRY_SECONDS = 5.0  # between two attempts to reach a server that does not run yet
 
 
@@ -49,6 +50,8 @@ def run_site(
         raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
     keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
+    if warning := keys.expiry_warning(ca):
+        log(warning)
     host, port = parse_address(server, "--server")
     check_data(experiment, data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -106,6 +109,15 @@ def _wait_for_server(host: str, port: int, ca: Path, log: Callable[[str], None])
             ):
                 return
         except ssl.SSLCertVerificationError as error:
+            if error.verify_code == EXPIRED:  # the server's operator can renew it at any time
+                if not logged:
+                    log(
+                        f"waiting for {server}, whose certificate has expired: its operator can "
+                        "renew it with `fedadb deploy keys DIRECTORY --renew`"
+                    )
+                logged = True
+                time.sleep(RETRY_SECONDS)
+                continue
             raise BadInput(
                 f"{server} has no certificate that {ca} signed: {error.verify_message}"
             ) from error
