@@ -3,7 +3,7 @@
 import importlib.util
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -134,6 +134,13 @@ def server(
     listen: Annotated[
         str, typer.Option(help="ADDRESS:PORT at which the server accepts sites.")
     ] = "0.0.0.0:8443",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="ADDRESS:PORT for GET /health and GET /metrics, without TLS and login; off unless "
+            "it is given."
+        ),
+    ] = None,
     from_round: FromRoundOption = None,
     track: TrackOption = None,
     settings: SettingsOption = None,
@@ -147,7 +154,9 @@ def server(
     from fedadb.cli.display import ProgressBar, progress_bars
     from fedadb.cli.execution import show_failed_observers, show_results
     from fedadb.deploy.accepted_sites import public_keys
-    from fedadb.deploy.ports import parse_address
+    from fedadb.deploy.metrics import Watched
+    from fedadb.deploy.monitoring import monitored
+    from fedadb.deploy.ports import parse_address, require_free_port
     from fedadb.deploy.server import start_server, upload_limit
     from fedadb.deploy.server_app import interruption_noted
     from fedadb.experiment.config import Experiment
@@ -159,6 +168,9 @@ def server(
     trackers = make_trackers(track)
     e = Experiment.read(experiment_table(experiment, settings))
     host, port = parse_address(listen, "--listen")
+    watch = parse_address(metrics, "--metrics") if metrics else None
+    if watch:
+        require_free_port(*watch, "--metrics")
     require_same_run(out, e)
     if (out / MODEL).exists():
         if from_round is not None:
@@ -178,6 +190,7 @@ def server(
         _as_service(f"the same command resumes after the last round in {out}"),
         interruption_noted(out),
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
+        monitored(Watched(directory, out, e), *watch) if watch else nullcontext(),
     ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
         run = running.submit(e, out, from_round, sets(settings, "engine.kernels"))

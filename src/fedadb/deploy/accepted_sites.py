@@ -16,6 +16,7 @@ from fedadb.deploy import keys
 from fedadb.storage.files import write_atomically
 
 REGISTERED = "registered.json"  # the sites that the SuperLink's database knows
+CONNECTED = "connected"  # file: how many of them are connected
 ACCEPTED = "accepted"  # directory with NAME.pub for each site that is accepted at the moment
 
 
@@ -66,6 +67,7 @@ def update_accepted(
 def accept_nobody(directory: Path) -> None:
     """Forget which sites an earlier server accepted: the SuperLink may not know them any more."""
     shutil.rmtree(directory / ACCEPTED, ignore_errors=True)
+    (directory / CONNECTED).unlink(missing_ok=True)
 
 
 def _usable_keys(directory: Path) -> tuple[dict[str, str], list[str]]:

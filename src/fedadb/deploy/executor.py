@@ -54,12 +54,13 @@ from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy import keys
-from fedadb.deploy.accepted_sites import ACCEPTED, public_keys
+from fedadb.deploy.accepted_sites import ACCEPTED, CONNECTED, public_keys
 from fedadb.deploy.audit import AUDIT, ServerAudit, audit_round, audited_run
 from fedadb.deploy.server_app import reported, train_with_sites
 from fedadb.engine.process import end_with_parent
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
+from fedadb.storage.files import write_atomically
 from fedadb.storage.hash_chain import append_entry
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"  # the method that requires the secret
@@ -108,7 +109,7 @@ class SiteGrid(HttpGrid):
 
     def __init__(self, job: Job, certificate: bytes, token: str) -> None:
         super().__init__(job.superlink, False, certificate, token=token)
-        self._directory = Path(job.directory)
+        self._directory, self._connected = Path(job.directory), -1
         self._audit = ServerAudit(partial(append_entry, self._directory / AUDIT))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
@@ -119,6 +120,9 @@ class SiteGrid(HttpGrid):
         for node in nodes:
             node.name = names[node.public_key]
         self._audit.name_of = {node.node_id: node.name for node in nodes}
+        if len(nodes) != self._connected:
+            self._connected = len(nodes)
+            write_atomically(self._directory / CONNECTED, b"%d" % self._connected)
         return nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -140,10 +140,21 @@ Handler = Callable[[Connection], Awaitable[None]]
 
 
 class Server:
-    """Accepts connections, and calls the handler for each that completes its TLS handshake."""
+    """Accepts connections, and calls the handler for each that completes its TLS handshake.
+
+    Args:
+        handler: Answers the requests of a connection.
+        context: That of TLS; None: without TLS.
+        limits: What clients may occupy.
+        log: Called with a line whenever something goes wrong with a client.
+    """
 
     def __init__(
-        self, handler: Handler, context: ssl.SSLContext, limits: Limits, log: Callable[[str], None]
+        self,
+        handler: Handler,
+        context: ssl.SSLContext | None,
+        limits: Limits,
+        log: Callable[[str], None],
     ) -> None:
         self._handler, self._context, self._limits, self._log = handler, context, limits, log
         self._open = OpenConnections(limits, log)
@@ -196,8 +207,8 @@ class Server:
                 lambda: asyncio.StreamReaderProtocol(reader),
                 accepted,
                 ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake,
-                ssl_shutdown_timeout=self._limits.close,
+                ssl_handshake_timeout=self._limits.handshake if self._context else None,
+                ssl_shutdown_timeout=self._limits.close if self._context else None,
             )
         except OSError:  # no TLS, no trust in our certificate, or too slow
             return
