@@ -49,7 +49,7 @@ from fedadb.storage.files import write_atomically
 POLL_SECONDS = 0.2  # between two pulls
 NODE_ID = "node"  # file beside the site's key: the node that the site was when it last connected
 NOT_REGISTERED = ("[code: 2001]", "[code: 2004]")  # in Flower's log: the key is not known
-UNAUTHORIZED = "'401 "  # in httpx's errors
+UNAUTHORIZED = ("'401 ", " 401 ")  # in httpx's errors, and in its log of all requests
 
 Handler = Callable[[Message, Context], Message]
 
@@ -218,10 +218,13 @@ def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
     errors: list[str] = []
     flower = logging.getLogger("flwr")
     flower.handlers, flower.propagate = [_ErrorCollector(errors)], False
+    requests = logging.getLogger("httpx")
+    requests.handlers, requests.propagate = [_RefusalCollector(errors)], False
+    requests.setLevel(logging.INFO)
     try:
         yield
-    except KeyboardInterrupt:  # Flower raises it as well when the server refuses a heartbeat
-        if not any(UNAUTHORIZED in line for line in errors):
+    except KeyboardInterrupt:  # Flower raises it as well when the server refuses a request
+        if not _is_unauthorized(errors):
             log("disconnected")
             return
     except SystemExit as error:
@@ -232,9 +235,13 @@ def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
             ) from error
         reason = " ".join(" ".join(errors).split()) or f"exit code {error.code}"
         raise Temporary(f"the connection to {address} failed: {reason}") from error
-    if any(UNAUTHORIZED in line for line in errors):
+    if _is_unauthorized(errors):
         raise Fault(f"{address} no longer accepts this site's key")
     raise Temporary(f"the connection to {address} ended: {' '.join(errors)}")
+
+
+def _is_unauthorized(lines: list[str]) -> bool:
+    return any(code in line for line in lines for code in UNAUTHORIZED)
 
 
 class _ErrorShower(logging.Handler):
@@ -257,3 +264,15 @@ class _ErrorCollector(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.errors.append(record.getMessage())
+
+
+class _RefusalCollector(_ErrorCollector):
+    """Collects the requests that the server refused: after one, Flower only interrupts us."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(errors)
+        self.setLevel(logging.INFO)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _is_unauthorized([record.getMessage()]):
+            super().emit(record)
