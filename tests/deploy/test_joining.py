@@ -47,6 +47,7 @@ def test_a_site_is_revoked_and_joins_again_while_a_run_lasts(
 
     server = read_chain(running.directory / AUDIT)
     events = [(entry["event"], entry.get("site")) for entry in server.entries]
+    assert ("started", None) in events
     assert ("revoked", "site-1") in events
     assert events[-1][0] == "finished"
     for k in range(2):

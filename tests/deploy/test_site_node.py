@@ -13,7 +13,7 @@ import httpx
 import pytest
 from flwr.app import Context, Message
 
-from fedadb.core.errors import Fault
+from fedadb.core.errors import Fault, Temporary
 from fedadb.deploy import keys, node, refusals
 from fedadb.deploy.audit import AUDIT, size_and_digest
 from fedadb.deploy.client_app import app
@@ -122,9 +122,12 @@ def test_a_message_that_cannot_be_read_does_not_end_the_node(
     assert "\x1b" not in "".join(log)
 
 
-def test_a_connection_that_ends_is_reported(serve: Serve) -> None:
-    with pytest.raises(Fault, match="the connection to localhost:1 ended"):
-        serve(FakeServer(OWN, [httpx.ReadError("closed")]))
+@pytest.mark.parametrize(
+    "error", [httpx.ReadError("closed"), httpx.ConnectError("certificate has expired")]
+)
+def test_a_connection_that_ends_is_reported(error: Exception, serve: Serve) -> None:
+    with pytest.raises(Temporary, match="the connection to localhost:1 ended"):
+        serve(FakeServer(OWN, [error]))
 
 
 @pytest.mark.parametrize(("status", "revoked"), [("401 Unauthorized", True), ("200 OK", False)])

@@ -31,6 +31,7 @@ from fedadb.deploy.accepted_sites import (
 from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
 from fedadb.deploy.audit import AUDIT
 from fedadb.deploy.executor import Job
+from fedadb.deploy.messages import VERSION
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import free_port, require_free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, ProcessGroup, flower_command, process_group
@@ -269,4 +270,8 @@ def start_server(
         limit = [] if max_upload is None else ["--max-upload", str(max_upload)]
         processes.start("proxy", [*proxy_command(directory, address, host, port), *limit])
         processes.wait_until_open("proxy", host, port, START_SECONDS)
-        yield server
+        server.audit("started", version=VERSION, listen=f"{host}:{port}")
+        try:
+            yield server
+        finally:
+            server.audit("ended")
