@@ -39,9 +39,11 @@ from flwr.superlink.grid import HttpGrid
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import executor, keys
 from fedadb.deploy.accepted_sites import ACCEPTED
-from fedadb.deploy.executor import REFUSED, Job, SiteGrid
+from fedadb.deploy.executor import REFUSED
+from fedadb.deploy.job import Job
 from fedadb.deploy.messages import make_content, table_in
 from fedadb.deploy.server_app import status_file, train_with_sites
+from fedadb.deploy.site_grid import SiteGrid
 from tests.deploy.conftest import Clock
 from tests.deploy.fake_grid import FakeGrid, experiment, nodes, train
 from tests.deploy.federation import require_equal_weights

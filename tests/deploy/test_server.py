@@ -22,7 +22,7 @@ from fedadb.core.packing import size
 from fedadb.deploy import keys
 from fedadb.deploy import server as server_module
 from fedadb.deploy.accepted_sites import REGISTERED, forget_removed_sites
-from fedadb.deploy.executor import Job
+from fedadb.deploy.job import Job
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import parse_address, require_free_port
 from fedadb.deploy.processes import ProcessGroup, process_group

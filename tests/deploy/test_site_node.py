@@ -83,7 +83,8 @@ def serve(
         return log
 
     yield run
-    for logger, (logger.handlers, logger.propagate, level) in zip(loggers, before, strict=True):
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
 
 

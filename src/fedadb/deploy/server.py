@@ -30,7 +30,7 @@ from fedadb.deploy.accepted_sites import (
 )
 from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
 from fedadb.deploy.audit import AUDIT
-from fedadb.deploy.executor import Job
+from fedadb.deploy.job import Job
 from fedadb.deploy.messages import VERSION
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import free_port, require_free_port
