@@ -42,6 +42,7 @@ bench: $(DEV_STAMP) peers
 	$(BIN)/python -m benchmarks.round_memory
 	$(BIN)/python benchmarks/fedadb_cost.py
 	$(BIN)/python benchmarks/algorithm_cost.py
+	$(BIN)/python -m benchmarks.filter_cost
 	$(BIN)/python -m benchmarks.data_loading
 	$(BIN)/python -m benchmarks.report_size
 	$(BIN)/python benchmarks/federation_overhead.py

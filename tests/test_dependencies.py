@@ -14,9 +14,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedadb"
 EXTRAS = {
     "deploy": ["federation"],
+    "secagg": ["federation"],
     "cluster": ["ray"],
     "experiment": ["tune"],
     "export": ["onnx"],
+    "filters": ["privacy"],
     "observers": ["tensorboard", "mlflow", "wandb"],
 }
 

@@ -239,7 +239,7 @@ def default_settings() -> dict[str, Any]:
             inner = validation.to_table(defaults[key].default)
             inner |= {"partition": "dirichlet"} if key == "federation" else {}
             inner |= {"optimizer": "sgd", "schedule": "exponential"} if key == "local" else {}
-            settings |= {f"{key}.{name}": inner.get(name) for name in value}
+            settings |= {f"{key}.{name}": inner.get(name) for name in {**value, **inner}}
         elif isinstance(value, dict):
             settings[key] = value["name"]
         else:
@@ -357,11 +357,16 @@ def test_the_rates_of_methods_are_documented() -> None:
         ]
 
 
+def test_the_page_about_privacy_lists_every_setting() -> None:
+    settings = table("privacy.md", "setting")
+    assert settings.keys() == {one.name for one in dataclasses.fields(fedadb.DP)}
+
+
 def test_the_page_about_robustness_lists_every_attack_and_rule_with_its_settings() -> None:
     attacks, rules = table("robustness.md", "attack"), table("robustness.md", "filter")
     assert attacks.keys() == ATTACKS.keys()
     clip = {"clip` with `norm", "clip` with `quantile"}
-    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound", "int8", "top_k"}) | clip
+    assert rules.keys() == (FILTERS.keys() - {"clip", "norm_bound", "int8", "top_k", "dp"}) | clip
     shared = {"f", "weights", "clients"}  # these are described below the tables
     for cells, cls in [
         *((attacks[name][1], cls) for name, cls in ATTACKS.items()),

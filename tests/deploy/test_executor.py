@@ -94,6 +94,7 @@ def job(tmp_path: Path) -> Job:
         directory=str(tmp_path / "server"),
         experiment="",
         out=str(tmp_path / "runs" / "run"),
+        private=str(tmp_path / "server" / "private"),
     )
 
 

@@ -16,6 +16,7 @@ from fedadb.cli.terminal import (
     console,
     experiment_table,
     sets,
+    show_disclosures,
     show_error,
     show_message,
     show_progress,
@@ -108,6 +109,23 @@ def make_keys(
 
 
 @deploy.command()
+def fingerprint(
+    directory: Annotated[Path, typer.Argument(help="The directory with the site's key.")],
+) -> None:
+    """Show the fingerprint of all sites' public keys, for secure aggregation.
+
+    DIRECTORY contains roster/NAME.pub for every site. People at all sites compare the fingerprint,
+    by phone for example, before the first run.
+    """
+    require_flower()
+    from fedadb.deploy.roster import read_roster
+
+    roster = read_roster(directory)
+    show_message(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+    show_message(roster.fingerprint)
+
+
+@deploy.command()
 def application(
     experiment: SharedExperimentArgument,
     directory: Annotated[Path, typer.Argument(help="The directory for the application.")],
@@ -178,6 +196,7 @@ def server(
         show_message(f"finished earlier, in {out}")
         show_results([out])
         return
+    show_disclosures(e.table())
     sites = public_keys(directory)
     if len(sites) > e.federation.clients:
         raise BadInput(
@@ -241,6 +260,7 @@ def site(
     from fedadb.experiment.config import Experiment
 
     e = Experiment.read(experiment_table(experiment, settings))
+    show_disclosures(e.table())
     with _as_service("the same command connects again"):
         run_site(directory, e, server, data, threads, show_message, max_runs)
     show_message("stopped; the same command connects again")

@@ -16,7 +16,7 @@ from flwr.app import Message, RecordDict
 
 from fedadb.core.errors import Fault
 from fedadb.deploy import refusals
-from fedadb.deploy.messages import TABLE, shown, tensor_bytes
+from fedadb.deploy.messages import TABLE, shown, tensor_bytes_in
 from fedadb.experiment.stored import read_sites
 from fedadb.storage.hash_chain import Chain
 from fedadb.storage.records import Record
@@ -35,7 +35,7 @@ def size_and_digest(content: RecordDict) -> dict[str, Any]:
     with suppress(Exception):
         parts[0] = str(content.config_records[TABLE]["json"]).encode()
     with suppress(Exception):
-        parts[1] = tensor_bytes(content)
+        parts[1] = tensor_bytes_in(content)
     digest = hashlib.sha256(b"%d " % len(parts[0]))  # so that the parts cannot be confused
     for part in parts:
         digest.update(part)

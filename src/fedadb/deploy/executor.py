@@ -66,7 +66,13 @@ def execute(job: Job) -> None:
             grid.begin(job)
             experiment = Experiment.read(parse_toml(job.experiment, "the experiment"))
             for record in train_with_sites(
-                grid, experiment, out, on_status, job.from_round, job.any_kernels
+                grid,
+                experiment,
+                out,
+                on_status,
+                job.from_round,
+                job.any_kernels,
+                Path(job.private),
             ):
                 print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
                 audit_round(audit, out, record)

@@ -15,6 +15,7 @@ class Job(NamedTuple):
     directory: str  # of the server: its certificate, its secret, and the sites that it accepts
     experiment: str  # TOML
     out: str  # the run's directory
+    private: str  # the directory for the secrets of private runs
     from_round: int | None = None  # the round to return to
     any_kernels: bool = False  # whether to resume on other kernels
 

@@ -33,6 +33,8 @@ class Request(NamedTuple):
     settings: Mapping[str, Any]  # the shared settings, which the site compares with its own
     data: Mapping[str, Any]  # the DataSpec, as a table
     version: str = VERSION  # of fedadb
+    attempt: int = 0  # of secure aggregation: raised if masks cannot be used again
+    keys: Mapping[str, Any] | None = None  # of all sites for the run, by name, with signatures
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -99,10 +101,13 @@ def request_in(records: RecordDict) -> Request:
     *whole, lr_factor = request.round
     valid = (
         isinstance(request.run, str)
-        and all(type(n) is int for n in (request.client, request.last_used, *whole))
+        and all(
+            type(n) is int for n in (request.client, request.last_used, request.attempt, *whole)
+        )
         and type(lr_factor) in (int, float)
         and isinstance(request.settings, dict)
         and isinstance(request.data, dict)
+        and (request.keys is None or isinstance(request.keys, dict))
     )
     if not valid:
         raise Fault("the message has no valid request: a field has the wrong type")
@@ -111,21 +116,20 @@ def request_in(records: RecordDict) -> Request:
 
 def tensors_in(records: RecordDict) -> dict[str, Tensor]:
     """The tensors of a message's content, or a Fault, whatever the content is."""
+    return tensors_from_bytes(tensor_bytes_in(records))
+
+
+def tensor_bytes_in(records: RecordDict) -> bytes:
+    """The tensors of a message's content as they arrived, or a Fault."""
     try:
-        data = tensor_bytes(records)
+        if TENSORS in records.config_records:
+            data = records.config_records[TENSORS][BYTES]
+        else:
+            data = records.array_records[TENSORS][BYTES].data
+        if not isinstance(data, bytes):
+            raise TypeError("bytes: its tensors are something else")
     except Exception as error:
         raise Fault(f"the message has no {shown(error)}") from error
-    return tensors_from_bytes(data)
-
-
-def tensor_bytes(records: RecordDict) -> bytes:
-    """The bytes of a message's tensors; any exception if it has none."""
-    if TENSORS in records.config_records:
-        data = records.config_records[TENSORS][BYTES]
-    else:
-        data = records.array_records[TENSORS][BYTES].data
-    if not isinstance(data, bytes):
-        raise TypeError("bytes: its tensors are something else")
     return data
 
 

@@ -98,11 +98,11 @@ def _sites(watched: Watched) -> Iterator[Metric]:
 
 
 def _totals(records: list[Record]) -> Iterator[Metric]:
-    """Sums over the finished rounds of the run."""
+    """Sums over the finished rounds of the run; private records do not say who replied."""
     used = [len(record["clients"]) for record in records]
     lost = [len(record.get("lost", {})) for record in records]
     sent = sum((u + n) * r["bytes_down"] for u, n, r in zip(used, lost, records, strict=True))
-    received = sum(n * record["bytes_up"] for n, record in zip(used, records, strict=True))
+    received = sum(n * r.get("bytes_up", 0) for n, r in zip(used, records, strict=True))
     seconds = sum(record["seconds"] for record in records)
     yield _one("replies_used_total", "counter", "Replies that entered the model.", sum(used))
     yield _one("replies_lost_total", "counter", "Replies that were missing or bad.", sum(lost))

@@ -2,7 +2,7 @@
 
 Its directory holds the keys (`fedadb deploy keys`), `sites/NAME.pub` for each site that may take
 part, and what the server writes: `audit.jsonl`, `accepted/`, `superlink.db`, `application/`,
-`executor.json`, `flower/` and `logs/`.
+`executor.json`, `flower/`, `logs/` and `private/`.
 """
 
 import json
@@ -56,6 +56,7 @@ from fedadb.storage.hash_chain import append_entry
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import ROUNDS
 
+PRIVATE = "private"  # the directory for the secrets of differentially private runs
 EXECUTOR = "executor"  # the process that trains with the sites
 START_SECONDS = 180.0  # for a process to open its port, and for a Flower command to end
 POLL_SECONDS = 0.5  # between two looks at the run's records
@@ -138,6 +139,7 @@ class RunningServer:
             directory=str(self.directory),
             experiment=experiment.toml(),
             out=str(out.resolve()),
+            private=str(self.directory / PRIVATE),
             from_round=from_round,
             any_kernels=any_kernels,
         )

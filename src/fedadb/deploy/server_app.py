@@ -101,9 +101,20 @@ def train_with_sites(
     on_status: Callable[[str], None] = lambda status: None,
     from_round: int | None = None,
     any_kernels: bool = False,
+    private: Path | None = None,
 ) -> Generator[Record]:
-    """Train with the sites of the grid, or resume; yields the record of each new round."""
-    backend = partial(site_backend, grid=grid, out=out, on_status=on_status)
+    """Train with the sites of the grid, or resume; yields the record of each new round.
+
+    `private` is the server's directory for the secrets of private runs.
+    """
+    backend = partial(
+        site_backend,
+        grid=grid,
+        out=out,
+        on_status=on_status,
+        private=private,
+        returns=from_round is not None,
+    )
     with start_run(
         experiment, out, make_backend=backend, from_round=from_round, any_kernels=any_kernels
     ) as active:

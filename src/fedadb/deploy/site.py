@@ -13,6 +13,7 @@ from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy import keys
 from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
 from fedadb.deploy.ports import parse_address
+from fedadb.deploy.roster import read_roster
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
 from fedadb.storage.hash_chain import append_entry
@@ -52,6 +53,10 @@ def run_site(
     keys.require_valid(ca, "the authority's certificate, ca.crt")
     if warning := keys.expiry_warning(ca):
         log(warning)
+    if experiment.deployment.secure_aggregation:
+        roster = read_roster(directory)
+        log(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+        log(f"fingerprint of their keys, which must be the same at all: {roster.fingerprint}")
     host, port = parse_address(server, "--server")
     check_data(experiment, data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -62,6 +67,7 @@ def run_site(
         _wait_for_server(host, port, ca, log)
         state = str(directory.absolute() / "state")
         config = {"data": data, "state": state, "threads": threads, "max-runs": max_runs}
+        config["directory"] = str(directory.absolute())
         audit = partial(append_entry, directory / AUDIT)
         serve(Node(app, accepted, config, experiment.toml(), log, audit), server, ca, key)
 

@@ -45,7 +45,7 @@ class SafetensorsModel:
 def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
     _require_fedadb_file(path)
     tensors, metadata = read_tensors(path, REMEDY)
-    if metadata.keys() == {"experiment", "classes"}:
+    if metadata.keys() <= {"experiment", "classes", "privacy"}:
         raise BadInput(
             f"{path} contains the weights of a run; make a usable model of them with "
             f"`fedadb export {path.parent} --to model.safetensors`"
