@@ -42,6 +42,22 @@ def names(requirements: Iterable[str]) -> set[str]:
     return {re.split(r"[^\w.-]", r)[0].lower().replace("_", "-") for r in requirements}
 
 
+def pins(file: str) -> dict[str, str]:
+    """The versions that a file pins, by normalised name."""
+    lines = (ROOT / file).read_text().splitlines()
+    found = [re.match(r"([\w.-]+)==([^\s\\]+)", line) for line in lines]
+    return {re.sub(r"[-_.]+", "-", pin[1]).lower(): pin[2] for pin in found if pin}
+
+
+def test_every_pinned_package_has_hashes() -> None:
+    pinned, hashed = pins("constraints.txt"), pins("constraints.hashes.txt")
+    pinned.pop("torch")  # its builds differ
+    assert hashed == pinned
+    text = (ROOT / "constraints.hashes.txt").read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        assert line.startswith("#") or re.search(r"--hash=sha256:[0-9a-f]{64}", line), line
+
+
 @pytest.mark.parametrize("part", sorted(p.stem for p in PACKAGE.iterdir() if p.name[0] != "_"))
 def test_imports_are_declared(part: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -18,12 +18,13 @@ from fedadb.cli.deploy import deploy
 from fedadb.cli.explain import explain
 from fedadb.cli.export import export, predict
 from fedadb.cli.init import init
+from fedadb.cli.operating import audit, doctor
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.terminal import RESUMES, show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.cli.tune import tune
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
 from fedadb.kernels.notice import LOG, KernelsWarning
 
@@ -63,6 +64,8 @@ app.command()(export)
 app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
+deploy.command()(audit)
+deploy.command()(doctor)
 app.add_typer(deploy, name="deploy")
 
 
@@ -109,7 +112,7 @@ def main() -> None:
         sys.exit(1)
     except Fault as error:
         show_error(str(error))
-        sys.exit(1)
+        sys.exit(75 if isinstance(error, Temporary) else 1)
     except KeyboardInterrupt as error:  # before the command began, or after it ended
         show_error("stopped")
         sys.exit(exit_code(error))

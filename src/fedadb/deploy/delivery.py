@@ -26,7 +26,7 @@ KEY, ROSTER, END = (f"{QUERY}.{action}" for action in (KEY_ACTION, ROSTER_ACTION
 POLL_SECONDS = 0.1  # between two pulls of a reply
 PULLS_PER_SECOND = 20  # of all replies together
 NODES_SECONDS = 2.0  # between two looks at which nodes are connected
-PULL_SECONDS = 1.0  # to wait for a pull before the next replies are looked at
+PULL_SECONDS = 0.1  # to wait for a pull before the other replies are looked at again
 MAX_MESSAGES = 4  # to one node, which is asked again whenever it reconnects
 # Flower's error codes: the site's code raised, the message or a part of the reply is not there,
 # the node is offline, the application is not the site's, the site's process ended.

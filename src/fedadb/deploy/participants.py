@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
 from fedadb.core.data import DataSpec
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
 from fedadb.deploy.messages import Request, make_content, shown, table_in
@@ -80,7 +80,7 @@ class Participants:
                 if refused.final and name in stored.get("names", [name]):
                     raise Fault(f"{name} cannot take part: {refused.reason}")
             if time.monotonic() > end:
-                raise Fault(f"not all sites connected within {wait:g} s: {status}")
+                raise Temporary(f"not all sites connected within {wait:g} s: {status}")
             time.sleep(POLL_SECONDS)
         sites = [self._introduced[node] for node in connected.values()]
         sites = self._as_stored(sites, stored) if stored else self._in_order(sites, expected)
