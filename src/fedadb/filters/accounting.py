@@ -10,8 +10,8 @@ from typing import Any
 
 from fedadb.core.errors import BadInput
 
-# Of discretised privacy losses, if the noise multiplier is 0.5 or more. They are rounded up, so ε is
-# never too small.
+# Of discretised privacy losses, if the noise multiplier is 0.5 or more. They are rounded up, so ε
+# is never too small.
 INTERVAL = 1e-3
 TOLERANCE = 1e-4  # of a noise multiplier that is found for an ε
 
