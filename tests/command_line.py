@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -37,24 +38,30 @@ def invoke(*words: object) -> Ended:
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def start(*words: object, errors: Path | None = None) -> BaseProcess:
+def start(
+    *words: object, errors: Path | None = None, before: Callable[[], None] = lambda: None
+) -> BaseProcess:
     """Start `fedadb` in a fork of this process, which has loaded torch already.
 
     Args:
         words: The words of the command.
         errors: The file for what it prints to stderr; None: nowhere.
+        before: Is called in the fork first.
     """
-    process = multiprocessing.get_context("fork").Process(target=_main, args=(words, errors))
+    process = multiprocessing.get_context("fork").Process(
+        target=_main, args=(words, errors, before)
+    )
     process.start()
     return process
 
 
-def _main(words: tuple[object, ...], errors: Path | None) -> None:
+def _main(words: tuple[object, ...], errors: Path | None, before: Callable[[], None]) -> None:
     # A process that was started in the background ignores Ctrl+C, and so do its forks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream, path in ((1, None), (2, errors)):
         os.dup2(os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT), stream)
     sys.argv = ["fedadb", *map(str, words)]
+    before()
     with open(1, "w", closefd=False) as sys.stdout, open(2, "w", closefd=False) as sys.stderr:
         cli.main()

@@ -450,16 +450,19 @@ def test_the_command_starts_without_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_with_the_command_that_resumes(
+    number: int, code: int, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     process = start("run", "--out", out, errors=tmp_path / "errors")
     while not (out / "checkpoint.safetensors").exists():
         assert process.is_alive()
         time.sleep(0.01)
     assert process.pid
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     process.join()
-    assert process.exitcode == 130
-    assert (
-        tmp_path / "errors"
-    ).read_text() == f"fedadb: stopped; the same command resumes after the last round in {out}\n"
+    assert process.exitcode == code
+    assert (tmp_path / "errors").read_text() == (
+        f"fedadb: stopped; finished rounds are kept, and this resumes: fedadb run --out {out}\n"
+    )

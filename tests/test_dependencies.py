@@ -14,9 +14,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedadb"
 EXTRAS = {
     "deploy": ["federation"],
+    "secagg": ["federation"],
     "cluster": ["ray"],
     "experiment": ["tune"],
     "export": ["onnx"],
+    "filters": ["privacy"],
     "observers": ["tensorboard", "mlflow", "wandb"],
 }
 
@@ -38,6 +40,22 @@ def imported(path: Path) -> Iterator[str]:
 def names(requirements: Iterable[str]) -> set[str]:
     """The normalised names of distributions, without versions."""
     return {re.split(r"[^\w.-]", r)[0].lower().replace("_", "-") for r in requirements}
+
+
+def pins(file: str) -> dict[str, str]:
+    """The versions that a file pins, by normalised name."""
+    lines = (ROOT / file).read_text().splitlines()
+    found = [re.match(r"([\w.-]+)==([^\s\\]+)", line) for line in lines]
+    return {re.sub(r"[-_.]+", "-", pin[1]).lower(): pin[2] for pin in found if pin}
+
+
+def test_every_pinned_package_has_hashes() -> None:
+    pinned, hashed = pins("constraints.txt"), pins("constraints.hashes.txt")
+    pinned.pop("torch")  # its builds differ
+    assert hashed == pinned
+    text = (ROOT / "constraints.hashes.txt").read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        assert line.startswith("#") or re.search(r"--hash=sha256:[0-9a-f]{64}", line), line
 
 
 @pytest.mark.parametrize("part", sorted(p.stem for p in PACKAGE.iterdir() if p.name[0] != "_"))

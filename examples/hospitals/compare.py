@@ -4,6 +4,7 @@ import json
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -40,6 +41,12 @@ def show(accuracy: float | None) -> str:
     return "away" if accuracy is None else f"{accuracy:.3f}"
 
 
+def show_site(record: dict[str, Any], k: int) -> str:
+    """The accuracy on the images of hospital k, which secure aggregation hides."""
+    accuracies = record["domain_accuracy"]
+    return show(accuracies[k]) if len(accuracies) > 1 else "not known"
+
+
 def main(directory: Path) -> None:
     e = fedadb.Experiment.read(tomllib.loads((directory / "experiment.toml").read_text()))
     common = datasets.load(e.dataset)
@@ -53,8 +60,11 @@ def main(directory: Path) -> None:
         f, w = train_alone(e, common.spec, train)
         own = fedadb.evaluate(f, w, test, common.transform, BATCH_SIZE).accuracy
         on_all.append(fedadb.evaluate(f, w, common.test, common.transform, BATCH_SIZE).accuracy)
-        by_round = (show(record["domain_accuracy"][k]) for record in (first, last))
+        by_round = (show_site(record, k) for record in (first, last))
         table.add_row(f"the images of hospital-{k}", show(own), *by_round)
+    if len(last["domain_accuracy"]) == 1:
+        by_round = (show(record["domain_accuracy"][0]) for record in (first, last))
+        table.add_row("the hospitals' images together", "", *by_round)
     table.add_row(
         "the images of all", ", ".join(map(show, on_all)), show(first["accuracy"]),
         show(last["accuracy"]),

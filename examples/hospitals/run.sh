@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # A server and three hospitals on this machine, as docs/deploying.md describes them.
-# Usage: [PORT=8443] [ROUNDS=20] examples/hospitals/run.sh [DIRECTORY]
-# With the same directory, it resumes.
+# Usage: [PORT=8443] [ROUNDS=20] examples/hospitals/run.sh [--private] [DIRECTORY]
+# With the same directory, it resumes. With --private, hospitals clip their updates, and the server
+# learns only their sum.
 set -euo pipefail
+private=()
+if [ "${1:-}" = --private ]; then
+    private=(--private)
+    shift
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 directory=${1:-$(mktemp -d)}
 port=${PORT:-8443}
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
 
-python "$here/split.py" "$directory"
+python "$here/split.py" "$directory" "${private[@]}"
 
 # At the server: make its keys and certificates.
 [ -e "$directory/server/ca.crt" ] || fedadb deploy keys "$directory/server" --host localhost
@@ -20,6 +26,18 @@ for k in 0 1 2; do
     cp "$directory/hospital-$k/site.pub" "$directory/server/sites/hospital-$k.pub"
     cp "$directory/server/ca.crt" "$directory/hospital-$k/"
 done
+
+# At each hospital: put the public keys of all into roster/, and compare the fingerprints.
+if [ ${#private[@]} -gt 0 ]; then
+    for k in 0 1 2; do
+        mkdir -p "$directory/hospital-$k/roster"
+        for other in 0 1 2; do
+            cp "$directory/hospital-$other/site.pub" \
+                "$directory/hospital-$k/roster/hospital-$other.pub"
+        done
+        fedadb deploy fingerprint "$directory/hospital-$k"
+    done
+fi
 
 # At each hospital: take part. The sites wait for the server.
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT

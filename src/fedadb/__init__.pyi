@@ -94,6 +94,7 @@ from fedadb.experiment.settings import Federation as Federation
 from fedadb.experiment.settings import Server as Server
 from fedadb.filters.centred_clip import CentredClip as CentredClip
 from fedadb.filters.clip import Clip as Clip
+from fedadb.filters.dp import DP as DP
 from fedadb.filters.geometric_median import GeometricMedian as GeometricMedian
 from fedadb.filters.int8 import Int8 as Int8
 from fedadb.filters.median import Median as Median
@@ -116,6 +117,7 @@ from fedadb.partition.file import File as File
 from fedadb.partition.iid import Iid as Iid
 from fedadb.partition.protocol import Labels as Labels
 from fedadb.partition.protocol import class_counts as class_counts
+from fedadb.partition.reference import ReferenceDirichlet as ReferenceDirichlet
 from fedadb.partition.shards import Shards as Shards
 from fedadb.roles import Searched as Searched
 

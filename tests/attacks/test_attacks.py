@@ -1,5 +1,6 @@
 """Attacks: the reference numbers, which clients attack, and what a run under attack looks like."""
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,28 @@ def test_label_flip() -> None:
     assert shards[0].labels.tolist() == [0, 1]
 
 
+def test_a_targeted_label_flip() -> None:
+    examples = Examples(torch.randn(6, 2), torch.tensor([0, 1, 2, 3, 0, 1]))
+    shard = Shard(examples, torch.arange(6), 4, AsIs())
+    (flipped,) = LabelFlip(clients=1, source=0, target=3).poison([shard])
+    assert flipped.labels.tolist() == [3, 1, 2, 3, 3, 1]
+    with pytest.raises(BadInput, match=r"attack\.target = 4: the classes are 0 to 3"):
+        LabelFlip(clients=1, source=0, target=4).poison([shard])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"source": 1}, "source and target belong together"),
+        ({"target": 1}, "source and target belong together"),
+        ({"source": 1, "target": 1}, "target = 1: is the source itself"),
+    ],
+)
+def test_half_a_target_is_refused(given: dict[str, int], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        LabelFlip(clients=1, **given)
+
+
 def test_honest_moments() -> None:
     found = moments(sent(H, U), U)
     close(found.mean, *H.mean(0).tolist())
@@ -296,6 +319,8 @@ def test_a_small_run_of_each_attack(name: str, tmp_path: Path) -> None:
         table |= {"z": 1.5}  # with 2 of 6 attackers, the automatic one is small
     e = under(table, rounds=2, filter=[{"name": "trimmed_mean", "f": 2}])
     whole = run(e, tmp_path / "whole")
+    partition = json.loads((tmp_path / "whole" / "partition.json").read_text())
+    assert partition["attackers"] == sorted(attackers(e))
     with start_run(e, tmp_path / "resumed") as interrupted:
         next(interrupted.rounds)
     run(e, tmp_path / "resumed")

@@ -22,7 +22,8 @@ from fedadb.deploy import keys
 from fedadb.deploy.agreement import shared_experiment, write_application
 from fedadb.deploy.ports import free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, flower_command
-from fedadb.deploy.server import SUPERLINK, RunningServer
+from fedadb.deploy.server import RunningServer
+from fedadb.deploy.server_commands import SUPERLINK
 from fedadb.experiment.run import History
 from tests.deploy.conftest import SHARED
 from tests.deploy.federation import (

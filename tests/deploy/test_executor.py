@@ -1,5 +1,6 @@
 """The executor: it executes one run, and recognises sites by their keys."""
 
+import shutil
 import signal
 import stat
 from collections.abc import Iterable, Iterator
@@ -14,25 +15,35 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_public_key,
 )
+from flwr.app import Message
 from flwr.common.constant import SubStatus
+from flwr.common.serde import run_from_proto
+from flwr.proto.message_pb2 import PullObjectResponse
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.run_pb2 import Run
 from flwr.proto.runtime_pb2 import (
     AcquireTaskResponse,
+    PullAppMessagesResponse,
     PullTaskInputResponse,
     PushTaskOutputRequest,
 )
 from flwr.proto.task_pb2 import Task
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import executor, keys
-from fedadb.deploy.executor import REFUSED, Job, SiteGrid
+from fedadb.deploy.accepted_sites import ACCEPTED
+from fedadb.deploy.executor import REFUSED
+from fedadb.deploy.job import Job
+from fedadb.deploy.messages import make_content, table_in
 from fedadb.deploy.server_app import status_file, train_with_sites
+from fedadb.deploy.site_grid import SiteGrid
 from tests.deploy.conftest import Clock
 from tests.deploy.fake_grid import FakeGrid, experiment, nodes, train
 from tests.deploy.federation import require_equal_weights
@@ -73,15 +84,17 @@ class FakeSuperLink:
 def job(tmp_path: Path) -> Job:
     keys.make_server_keys(tmp_path / "server", ["localhost"], days=1)
     keys.make_site_keys(tmp_path / "site")
+    accepted = tmp_path / "server" / ACCEPTED
+    accepted.mkdir()
+    shutil.copy(tmp_path / "site" / keys.SITE_PUBLIC, accepted / "north.pub")
     return Job(
         run=OWN_RUN,
         application="ours",
         superlink="127.0.0.1:1",
-        certificate=str(tmp_path / "server" / keys.CA),
-        secret=str(tmp_path / "server" / keys.SECRET),
-        sites={"north": (tmp_path / "site" / keys.SITE_PUBLIC).read_text()},
+        directory=str(tmp_path / "server"),
         experiment="",
         out=str(tmp_path / "runs" / "run"),
+        private=str(tmp_path / "server" / "private"),
     )
 
 
@@ -142,7 +155,10 @@ def test_a_run_that_flower_ends_stops_with_a_reason(
 def test_a_node_is_recognised_by_its_key(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everyone on the server's machine can register a node, under a site's name too."""
+    """Everyone on the server's machine can register a node, under a site's name too.
+
+    Sites are accepted and revoked while a run lasts.
+    """
     keys.make_site_keys(tmp_path / "intruder")
     own, foreign = (
         load_ssh_public_key((tmp_path / name / keys.SITE_PUBLIC).read_bytes()).public_bytes(
@@ -158,7 +174,51 @@ def test_a_node_is_recognised_by_its_key(
     monkeypatch.setattr(HttpGrid, "get_nodes", lambda self: registered)
     nodes = list(SiteGrid(job, b"", "token").get_nodes())
     assert [(node.node_id, node.name) for node in nodes] == [(1, "north")]
-    assert SiteGrid(job, b"", "token").get_node_ids() == [1]
+    grid = SiteGrid(job, b"", "token")
+    assert grid.get_node_ids() == [1]
+    accepted = tmp_path / "server" / ACCEPTED
+    shutil.copy(tmp_path / "intruder" / keys.SITE_PUBLIC, accepted / "south.pub")
+    (accepted / "north.pub").unlink()
+    assert [(node.node_id, node.name) for node in grid.get_nodes()] == [(2, "south")]
+
+
+class SlowSuperLink:
+    """A SuperLink that has announced a reply, but receives its parts only little by little."""
+
+    def __init__(self, reply: Message) -> None:
+        self.tree = get_object_tree(reply)
+        parts = get_all_nested_objects(reply)
+        self.parts = {name: part.deflate() for name, part in parts.items()}
+        self.looks = dict.fromkeys(self.parts, 0)
+        self.confirmed: list[str] = []
+
+    def PullMessages(self, request: Any) -> PullAppMessagesResponse:
+        return PullAppMessagesResponse(message_object_trees=[self.tree])
+
+    def PullObject(self, request: Any) -> PullObjectResponse:
+        self.looks[request.object_id] += 1
+        if self.looks[request.object_id] < 3:
+            return PullObjectResponse(object_found=True)
+        content = self.parts[request.object_id]
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+
+    def ConfirmMessageReceived(self, request: Any) -> None:
+        self.confirmed.append(request.message_object_id)
+
+
+def test_a_reply_is_pulled_as_soon_as_it_is_complete(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, OWN_RUN, 1
+    reply = Message(make_content({"rows": 5}), dst_node_id=1, message_type="train")
+    superlink = SlowSuperLink(reply)
+    monkeypatch.setattr(HttpGrid, "_runtime_client", superlink)
+    grid = SiteGrid(job, b"", "token")
+    grid.set_run(run_from_proto(Run(run_id=OWN_RUN)))
+    (pulled,) = grid.pull_messages(["question"])
+    assert table_in(pulled.content) == {"rows": 5}
+    assert set(superlink.looks.values()) == {3}
+    assert superlink.confirmed == [superlink.tree.object_id]
 
 
 def test_only_the_owner_can_read_a_job(job: Job, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
+from fedadb.deploy.certificates import end_of
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +122,51 @@ def test_a_sites_key_is_not_made_beside_the_servers_keys(server: Path) -> None:
         BadInput, match="has the server's keys: a site makes its key in a directory of its own"
     ):
         keys.make_site_keys(server)
+
+
+def test_a_renewed_certificate_has_the_old_names_and_the_same_authority(tmp_path: Path) -> None:
+    keys.make_server_keys(tmp_path, ["fed.example.org"], days=3)
+    ca, old = ((tmp_path / name).read_bytes() for name in (keys.CA, keys.SERVER))
+    keys.renew_server_certificate(tmp_path, ["10.0.0.8"], days=20)
+    assert (tmp_path / keys.CA).read_bytes() == ca
+    assert (tmp_path / keys.SERVER).read_bytes() != old
+    for name in ("fed.example.org", "10.0.0.8", "localhost"):
+        handshake(tmp_path, tmp_path / keys.CA, name)
+    assert stat.S_IMODE((tmp_path / keys.SERVER_KEY).stat().st_mode) == 0o600
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_no_certificate_outlives_the_authority(tmp_path: Path) -> None:
+    keys.make_server_keys(tmp_path, ["localhost"], days=3)
+    keys.renew_server_certificate(tmp_path, [], days=365)
+    ends = [end_of((tmp_path / n).read_bytes()) for n in (keys.CA, keys.SERVER, keys.SUPERLINK)]
+    assert len(set(ends)) == 1
+    assert (ends[0] - dt.datetime.now(dt.UTC)).days == 3 * keys.AUTHORITY_TERMS - 1
+
+
+def test_a_certificate_is_not_renewed_without_its_authority(tmp_path: Path) -> None:
+    keys.make_server_keys(tmp_path, ["localhost"], days=3)
+    (tmp_path / keys.CA_KEY).unlink()
+    with pytest.raises(BadInput, match=r"ca\.key is missing: a new certificate is made from it"):
+        keys.renew_server_certificate(tmp_path, [], days=3)
+
+
+@pytest.mark.parametrize(("days", "warned"), [(29, True), (30, True), (32, False)])
+def test_a_certificate_that_ends_within_thirty_days_is_announced(
+    days: int, warned: bool, tmp_path: Path
+) -> None:
+    keys.make_server_keys(tmp_path, ["localhost"], days=days)
+    warning = keys.expiry_warning(tmp_path / keys.SERVER)
+    assert (warning is not None) == warned
+    if warning:
+        assert f"in {days - 1} days: `fedadb deploy keys {tmp_path} --renew`" in warning
+    assert keys.expiry_warning(tmp_path / keys.CA) is None
+
+
+def test_an_expired_certificate_of_the_server_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    keys.make_server_keys(tmp_path, ["localhost"], days=3)
+    keys.renew_server_certificate(tmp_path, [], days=0)
+    with pytest.raises(
+        BadInput, match=r"server\.crt expired on .*: `fedadb deploy keys .* --renew`"
+    ):
+        keys.require_valid(tmp_path / keys.SERVER, "it")

@@ -53,7 +53,7 @@ class SuperLink(http.server.ThreadingHTTPServer):
     def __init__(self, directory: Path) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(directory / keys.SERVER, directory / keys.SERVER_KEY)
+        context.load_cert_chain(directory / keys.SUPERLINK, directory / keys.SUPERLINK_KEY)
         self.socket = context.wrap_socket(self.socket, server_side=True)
         self.connections = 0
         self.received: list[tuple[str, int]] = []  # path, bytes of the body
@@ -202,10 +202,9 @@ class Scene:
             thread.join(GUARD)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("proxy")
-    keys.make_server_keys(root / "server", ["localhost"], days=2)
+def make_all_keys(root: Path, days: int = 2) -> Path:
+    """The keys of a server and two sites."""
+    keys.make_server_keys(root / "server", ["localhost"], days)
     for name in ("good", "bad"):
         keys.make_site_keys(root / name)
         public = (root / name / keys.SITE_PUBLIC).read_bytes()
@@ -213,8 +212,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_all_keys(tmp_path_factory.mktemp("proxy"))
+
+
 @pytest.fixture
 def scene(directory: Path) -> Iterator[Scene]:
+    with open_scene(directory) as opened:
+        yield opened
+
+
+@contextmanager
+def open_scene(directory: Path) -> Iterator[Scene]:
+    """A running SuperLink, and the sites whose keys are in the directory."""
     server = directory / "server"
 
     def site(name: str) -> Site:

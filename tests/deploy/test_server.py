@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from fedadb import cli
 from fedadb.algorithms.scaffold import SCAFFOLD
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.core.packing import size
 from fedadb.deploy import keys
+from fedadb.deploy import server as server_module
 from fedadb.deploy.accepted_sites import REGISTERED, forget_removed_sites
-from fedadb.deploy.executor import Job
+from fedadb.deploy.job import Job
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import parse_address, require_free_port
 from fedadb.deploy.processes import ProcessGroup, process_group
@@ -29,11 +30,12 @@ from fedadb.deploy.server import (
     CHECK_SECONDS,
     EXECUTOR,
     STALL_SECONDS,
+    WARNING_SECONDS,
     RunningServer,
     start_server,
     upload_limit,
 )
-from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
+from fedadb.deploy.server_app import FINISHED, reported, status_file
 from fedadb.experiment.build import build_data, build_model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
@@ -125,6 +127,7 @@ class FakeServer(RunningServer):
 @pytest.fixture
 def make_server(tmp_path: Path) -> Callable[[str], FakeServer]:
     logs = tmp_path / "logs"
+    keys.make_server_keys(tmp_path, ["localhost"], days=365)
     logs.mkdir()
     (logs / "executor.log").write_text("Killed\n\n")
     return lambda state: FakeServer(tmp_path, ProcessGroup(logs, {}), {}, state=state)
@@ -149,9 +152,50 @@ def test_the_reason_of_a_stopped_run_is_raised(
     make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    clock.at(50, lambda: status_file(out).write_text(f"{STOPPED}too few replies"))
+    clock.at(50, lambda: status_file(out).write_text("stopped: too few replies"))
     with pytest.raises(Fault, match=r"^too few replies$"):
         list(make_server("running").follow(1, out, 3, 0, print))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(BadInput("it"), 2), (Temporary("it"), 75), (Fault("it"), 1)]
+)
+def test_the_kind_of_the_reason_decides_on_the_exit_code(
+    error: Exception,
+    code: int,
+    make_server: Callable[[str], FakeServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The executor, which is another process, writes the reason to the status file."""
+    out = tmp_path / "run"
+    with pytest.raises(type(error)), reported(out):
+        raise error
+
+    def follow(*_: Any) -> None:
+        list(make_server("running").follow(1, out, 3, 0, print))
+
+    monkeypatch.setattr(cli, "app", follow)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+
+
+def test_a_certificate_that_ends_soon_is_announced_every_day(
+    make_server: Callable[[str], FakeServer],
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "POLL_SECONDS", 3600.0)
+    server, shown = make_server("running"), list[str]()
+    keys.renew_server_certificate(tmp_path, [], days=7)
+    end = 2.5 * WARNING_SECONDS
+    clock.at(end, lambda: status_file(tmp_path / "run").write_text("stopped: enough"))
+    with pytest.raises(Fault, match="enough"):
+        list(server.follow(1, tmp_path / "run", 3, 0, shown.append))
+    assert len(shown) == 3
+    assert all("expires on" in line for line in shown)
 
 
 def test_a_run_that_flower_ended_is_noticed(
@@ -186,7 +230,7 @@ def test_the_status_of_a_round_is_shown_if_it_does_not_change(
     clock.at(70, write("round 1: asked north, south; north replied after 20 s"))
     clock.at(72, write("round 2: asked north, south"))
     clock.at(90, write("round 2: asked north, south; waiting for south"))
-    clock.at(200, write(f"{STOPPED}too few replies"))
+    clock.at(200, write("stopped: too few replies"))
     follow = make_server("running").follow
     with pytest.raises(Fault, match="too few replies"):
         list(follow(1, out, 3, 0, lambda status: shown.append((status, int(clock.now)))))
@@ -219,7 +263,7 @@ def test_the_executor_gets_the_servers_experiment(
     """The submitted application has the shared settings only, and no path."""
     server, out, started = make_server("running"), tmp_path / "run", list[list[str]]()
     monkeypatch.setattr(ProcessGroup, "start", lambda self, name, words, **_: started.append(words))
-    status_file(out).write_text(f"{STOPPED}in an earlier run")
+    status_file(out).write_text("stopped: in an earlier run")
     e = experiment(wait=123.0)
     assert server.submit(e, out, from_round=2, any_kernels=True) == 5
     assert not status_file(out).exists()
@@ -279,10 +323,8 @@ def test_a_stopped_server(
     words = ["deploy", "server", str(tmp_path), str(file), "--out", str(out)]
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "stopped; the same command resumes after the last round" in " ".join(
-        result.stderr.split()
-    )
-    assert status_file(out).read_text() == f"{STOPPED}by the operator"
+    assert "stopped; finished rounds are kept, and this resumes: fedadb " in result.stderr
+    assert status_file(out).read_text() == "stopped: by the operator"
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])

@@ -1,7 +1,12 @@
 """A site checks its data before it connects."""
 
+import socket
+import ssl
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,6 +124,36 @@ def test_a_site_with_usable_data_connects(
 ) -> None:
     with pytest.raises(Connected):
         run_site(folder(tmp_path / "data", cat=5), deployment, tmp_path, monkeypatch)
+
+
+def test_a_site_waits_while_the_servers_certificate_has_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's operator can renew it, and the site needs no restart."""
+    keys.make_server_keys(tmp_path, ["localhost"], days=3)
+    keys.renew_server_certificate(tmp_path, [], days=0)
+    context, lines = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), list[str]()
+    context.load_cert_chain(tmp_path / keys.SERVER, tmp_path / keys.SERVER_KEY)
+
+    def sleep(seconds: float) -> None:
+        keys.renew_server_certificate(tmp_path, [], days=3)
+        context.load_cert_chain(tmp_path / keys.SERVER, tmp_path / keys.SERVER_KEY)
+
+    def answer(listening: socket.socket) -> None:
+        for _ in range(2):
+            plain, _ = listening.accept()
+            with suppress(OSError), context.wrap_socket(plain, server_side=True) as opened:
+                opened.recv(1)
+
+    monkeypatch.setattr(site, "time", SimpleNamespace(sleep=sleep))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        port = listening.getsockname()[1]
+        site._wait_for_server("127.0.0.1", port, tmp_path / keys.CA, lines.append)
+        thread.join()
+    (line,) = lines
+    assert "whose certificate has expired: its operator can renew it" in line
 
 
 def run_site(

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,12 @@ import httpx
 import pytest
 from flwr.app import Context, Message
 
-from fedadb.core.errors import Fault
+from fedadb.core.errors import Fault, Temporary
 from fedadb.deploy import keys, node, refusals
+from fedadb.deploy.audit import AUDIT, size_and_digest
 from fedadb.deploy.client_app import app
 from fedadb.deploy.node import Connection, Node
+from fedadb.storage.hash_chain import append_entry, read_chain
 from tests.deploy.asked_site import AskedSite, refused
 
 pytestmark = pytest.mark.integration
@@ -56,8 +59,8 @@ def serve(
     """Runs the node until the server has no more messages; returns the node's log."""
     keys.make_site_keys(site.directory)
     (site.directory / keys.CA).write_bytes(b"")
-    logger = logging.getLogger("flwr")
-    before = logger.handlers, logger.propagate
+    loggers = [logging.getLogger(name) for name in ("flwr", "httpx")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(refusals.LOG, "handlers", [])
     monkeypatch.setattr(refusals.LOG, "propagate", True)
@@ -74,12 +77,15 @@ def serve(
         monkeypatch.setattr(node, "_receive", lambda connection: connection.receive())
         monkeypatch.setattr(node, "_send", lambda _, reply, __: server.replies.append(reply))
         config: Any = site.context.node_config
-        parts = Node(app, OWN, config, site.experiment.toml(), log.append)
+        audit = partial(append_entry, site.directory / AUDIT)
+        parts = Node(app, OWN, config, site.experiment.toml(), log.append, audit)
         node.serve(parts, "localhost:1", site.directory / keys.CA, site.directory / keys.SITE_KEY)
         return log
 
     yield run
-    logger.handlers, logger.propagate = before
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 Serve = Callable[[FakeServer], list[str]]
@@ -117,9 +123,41 @@ def test_a_message_that_cannot_be_read_does_not_end_the_node(
     assert "\x1b" not in "".join(log)
 
 
-def test_a_connection_that_ends_is_reported(serve: Serve) -> None:
-    with pytest.raises(Fault, match="the connection to localhost:1 ended"):
-        serve(FakeServer(OWN, [httpx.ReadError("closed")]))
+@pytest.mark.parametrize(
+    "error", [httpx.ReadError("closed"), httpx.ConnectError("certificate has expired")]
+)
+def test_a_connection_that_ends_is_reported(error: Exception, serve: Serve) -> None:
+    with pytest.raises(Temporary, match="the connection to localhost:1 ended"):
+        serve(FakeServer(OWN, [error]))
+
+
+@pytest.mark.parametrize(("status", "revoked"), [("401 Unauthorized", True), ("200 OK", False)])
+def test_a_site_that_was_revoked_says_so(status: str, revoked: bool, serve: Serve) -> None:
+    """Flower interrupts the process after a 401, as Ctrl-C does."""
+
+    class Refusing(FakeServer):
+        def receive(self) -> None:
+            logging.getLogger("httpx").info('HTTP Request: POST https://x "HTTP/1.1 %s"', status)
+            raise KeyboardInterrupt
+
+    expected: Any = contextlib.nullcontext()
+    if revoked:
+        expected = pytest.raises(Fault, match="localhost:1 no longer accepts this site's key")
+    with expected:
+        assert serve(Refusing(OWN, []))[-1] == "disconnected"
+
+
+def test_what_a_site_is_asked_and_answers_is_audited(site: AskedSite, serve: Serve) -> None:
+    """Also what it refuses; and before an answer leaves."""
+    messages = [request(site, "query"), request(site, "train", settings={})]
+    server = FakeServer(OWN, messages)
+    serve(server)
+    entries = read_chain(site.directory / AUDIT).entries
+    assert [entry["event"] for entry in entries] == [
+        "connected", "asked", "answered", "asked", "refused",
+    ]  # fmt: skip
+    assert entries[2]["sha256"] == size_and_digest(server.replies[0].content)["sha256"]
+    assert "experiment differs" in entries[4]["reason"]
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate"])

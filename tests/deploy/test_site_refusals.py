@@ -31,5 +31,6 @@ def test_any_other_reason_is_a_failure(reason: str) -> None:
     assert parse(reason) == (refusals.FAILED, reason)
 
 
-def test_waiting_mends_a_failure_only() -> None:
-    assert frozenset(refusals.SENTENCES) - refusals.FINAL == {refusals.FAILED}
+def test_waiting_mends_a_failure_and_used_masks_only() -> None:
+    mended = frozenset(refusals.SENTENCES) - refusals.FINAL
+    assert mended == {refusals.FAILED, refusals.MASK_USED}

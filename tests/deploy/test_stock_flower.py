@@ -54,7 +54,7 @@ def train(directory: Path, *options: str) -> None:
     words = [flower_command("flwr"), *words, *options]
     assert subprocess.run(words, env=environment, timeout=GUARD).returncode == 0
     status = status_file(out)
-    wait_for(lambda: status.exists() and status.read_text().startswith((FINISHED, STOPPED)))
+    wait_for(lambda: status.exists() and status.read_text().startswith((FINISHED, *STOPPED)))
     assert status.read_text() == FINISHED
     run(E, directory / "simulated")
     require_equal_weights(directory / "simulated", out)

@@ -89,6 +89,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "model.safetensors",
         "partition.json",
         "rounds.jsonl",
+        "who-learns-what.md",
         *(f"kept-{t:04}.safetensors" for t in (1, 2, 4)),  # the anchors that are kept
     }
     first = read_records(unbroken / "rounds.jsonl")[0]

@@ -24,7 +24,7 @@ from fedadb.export.classifier import card_from_strings
 from fedadb.export.export_run import calibration_batches, export_run
 from fedadb.export.predict import read_model
 from fedadb.export.safetensors_file import read_safetensors
-from fedadb.storage.records import read_records
+from fedadb.storage.records import privacy_statement, read_records
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 from tests.datasets.official import pixels
 from tests.export.conftest import Command, ExportedFiles
@@ -351,3 +351,31 @@ def test_the_command_line_starts_without_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_the_card_of_a_private_run_has_its_promise(tmp_path: Path) -> None:
+    table = {
+        "rounds": 1,
+        "algorithm": "fedavg",
+        "model": {"name": "lenet"},
+        "local": {"epochs": 1},
+        "federation": {"clients": 20, "participation": 0.1, "sampling": "poisson"},
+        "filter": [{"name": "dp", "norm": 0.02, "noise": 1.0}],
+        "engine": {"workers": 1},
+    }
+    run(Experiment.read(table), tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "m.safetensors")
+    promise = privacy_statement(read_records(tmp_path / "run" / "rounds.jsonl")[-1])
+    assert promise.endswith("simulated: no guarantee")
+    assert read_model(tmp_path / "m.safetensors").card.privacy == promise
+    with pytest.raises(BadInput, match="contains the weights of a run"):
+        read_model(tmp_path / "run" / "model.safetensors")
+    with pytest.raises(BadInput, match="statistics of training images are not differentially"):
+        export_run(tmp_path / "run", tmp_path / "m.safetensors", images=500)
+
+
+def test_a_card_of_an_earlier_version_promises_nothing(two_heads: ExportedFiles) -> None:
+    card, _ = read_safetensors(two_heads.safetensors)
+    strings = card.to_strings()
+    assert strings.pop("privacy") == '""'
+    assert card_from_strings(strings, two_heads.safetensors) == card

@@ -1,6 +1,8 @@
 """Partitions: how rows are distributed among clients, and what is refused."""
 
+import hashlib
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedadb import datasets
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
 from fedadb.partition import Labels, Partition
@@ -17,6 +20,7 @@ from fedadb.partition.dirichlet import Dirichlet
 from fedadb.partition.domains import ByDomain
 from fedadb.partition.file import File
 from fedadb.partition.iid import Iid
+from fedadb.partition.reference import ReferenceDirichlet
 from fedadb.partition.shards import Shards
 
 
@@ -126,6 +130,49 @@ def test_the_smallest_alpha_gives_a_class_to_one_client() -> None:
     parts = rows_of(Dirichlet(1e-300, min_rows=1), labels, 3)
     holders = [sum(c in labels[p] for p in parts) for c in range(8)]
     assert holders == [1] * 8
+
+
+# reference
+
+
+def test_the_reference_draws_what_the_reference_code_draws() -> None:
+    """Its first draw leaves a client with 23 rows, so that more rows take further draws."""
+    labels = labels_of([30] * 4)
+    once = rows_of(ReferenceDirichlet(0.3), labels, 4, seed=1)
+    assert [len(part) for part in once] == [24, 42, 31, 23]
+    assert [part[:4].tolist() for part in once] == [
+        [67, 89, 19, 38], [14, 76, 37, 23], [72, 118, 113, 103], [70, 36, 4, 79],
+    ]  # fmt: skip
+    twice = rows_of(ReferenceDirichlet(0.3, min_rows=24), labels, 4, seed=2)
+    assert [len(part) for part in twice] == [26, 27, 39, 28]
+    assert [part[:4].tolist() for part in twice] == [
+        [49, 64, 27, 5],
+        [114, 111, 55, 112],
+        [37, 2, 92, 52],
+        [22, 50, 102, 97],
+    ]
+
+
+def test_the_reference_is_the_same_for_all_seeds() -> None:
+    first, second = (rows_of(ReferenceDirichlet(), labels_of([90] * 4), 3, seed) for seed in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1e-300])
+def test_the_reference_refuses_what_it_cannot_draw(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedadb.partition.reference.MAX_DRAWS", 50)
+    with pytest.raises(BadInput, match=r"none of 50 draws .* raise federation\.partition\.alpha"):
+        rows_of(ReferenceDirichlet(alpha), labels_of([60, 60]), 10)
+
+
+@pytest.mark.data
+def test_the_reference_partition_of_organamnist() -> None:
+    y = datasets.load("organamnist").train.y.numpy().astype(np.int64)
+    parts = [part.tolist() for part in rows_of(ReferenceDirichlet(0.1), y, 100)]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    assert digest == "c138250cfe4280f5fb27f4398d424e59f8463feb4c3f6add9077bf264cb69f1d"
 
 
 # shards

@@ -4,7 +4,7 @@ Gradient", CVPR 2024, arXiv:2201.03172.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch.nn.functional as F
 from annotated_types import Ge, Lt
@@ -37,6 +37,10 @@ class FedACG(Algorithm[FedACGState]):
     weighted: bool = True  # weigh clients by their rows; in the authors' code all weigh the same
 
     own_server_step = True  # momentum
+
+    @property
+    def mean_weights(self) -> Literal["rows", "uniform"]:
+        return "rows" if self.weighted else "uniform"
 
     def init(self, w: Vector) -> FedACGState:
         return FedACGState(w, w.zeros())

@@ -50,6 +50,11 @@ class FedDyn(Algorithm[FedDynState, Weights, FedDynMemory]):
     def default_clip(self) -> float | None:
         return None if self.variant == "reference" else 10.0
 
+    @property
+    def mean_weights(self) -> Literal["uniform"] | None:
+        """H needs the sum of all updates, which is not the mean by rows."""
+        return None if self.variant == "reference" else "uniform"
+
     def init(self, w: Vector) -> FedDynState:
         return FedDynState(w, w.zeros(), w)
 

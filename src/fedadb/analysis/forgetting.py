@@ -30,8 +30,8 @@ def measure(run: StoredRun, options: Options) -> Numbers:
         "by_class": by_class,
     }
     for key in CLIENT_SCORES:
-        if key in rounds[0]:
-            numbers[key] = [record[key] for record in rounds]
+        if any(key in record for record in rounds):  # a round without clients has none
+            numbers[key] = [record.get(key) for record in rounds]
     return numbers
 
 

@@ -6,9 +6,10 @@ The modules imported here import torch only inside functions, so that `fedadb --
 import os
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fedadb.cli.analyse import ANALYSE_HELP, analyse
 from fedadb.cli.completion import join_split_words
@@ -17,15 +18,34 @@ from fedadb.cli.deploy import deploy
 from fedadb.cli.explain import explain
 from fedadb.cli.export import export, predict
 from fedadb.cli.init import init
+from fedadb.cli.operating import audit, doctor
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
-from fedadb.cli.terminal import show_error, show_message, show_warnings
+from fedadb.cli.terminal import RESUMES, show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.cli.tune import tune
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
+from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
 from fedadb.kernels.notice import LOG, KernelsWarning
 
+RESUMABLE = ("run", "compare", "tune", "reproduce")
+
+
+class Commands(TyperGroup):
+    """The commands, each of which says after Ctrl-C or SIGTERM how it can be resumed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Carry out the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            resumes = f"; {RESUMES}: {this_command()}"
+            show_error(f"stopped{resumes if ctx.invoked_subcommand in RESUMABLE else ''}")
+            raise typer.Exit(exit_code(error)) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -44,6 +64,8 @@ app.command()(export)
 app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
+deploy.command()(audit)
+deploy.command()(doctor)
 app.add_typer(deploy, name="deploy")
 
 
@@ -75,7 +97,7 @@ def main() -> None:
     """Run the command. A failure that is not a bug ends in one sentence and an exit code."""
     join_split_words()
     try:
-        with show_warnings(LOG, KernelsWarning):
+        with interrupted_by_sigterm(), show_warnings(LOG, KernelsWarning):
             app(prog_name="fedadb")
     except BadInput as error:
         show_error(str(error))
@@ -90,7 +112,7 @@ def main() -> None:
         sys.exit(1)
     except Fault as error:
         show_error(str(error))
-        sys.exit(1)
-    except KeyboardInterrupt:
+        sys.exit(75 if isinstance(error, Temporary) else 1)
+    except KeyboardInterrupt as error:  # before the command began, or after it ended
         show_error("stopped")
-        sys.exit(130)
+        sys.exit(exit_code(error))

@@ -18,6 +18,7 @@ from fedadb.cli.terminal import (
     show_progress,
 )
 from fedadb.core.errors import BadInput, Fault
+from fedadb.interruption import exit_code
 
 if TYPE_CHECKING:
     from fedadb.datasets.source import Source
@@ -82,9 +83,9 @@ def fetch(name: DatasetArgument) -> None:
     show_message(f"{name}: licence {source.licence}")
     try:
         location = fetch_dataset(source, show_progress)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         show_error(f"stopped; `fedadb data fetch {name}` resumes the download")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(error)) from None
     show_message(f"{name}: {location}")
 
 

@@ -1,26 +1,28 @@
 """The commands of a real federation: keys, server, site and Flower application."""
 
 import importlib.util
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedadb.cli.terminal import (
+    RESUMES,
     FromRoundOption,
     SettingsOption,
     TrackOption,
     console,
     experiment_table,
     sets,
+    show_disclosures,
     show_error,
     show_message,
     show_progress,
 )
 from fedadb.core.errors import BadInput
+from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
 from fedadb.storage.run_directory import MODEL, ROUNDS
 
 deploy = typer.Typer(help="Train across real sites; their data do not leave them.")
@@ -31,7 +33,8 @@ SharedExperimentArgument = Annotated[
 ]
 
 
-def _require_flower() -> None:
+def require_flower() -> None:
+    """Raise BadInput unless Flower is installed."""
     if importlib.util.find_spec("flwr") is None:
         raise BadInput("Flower is not installed: pip install 'fedadb[federation]'")
 
@@ -39,16 +42,12 @@ def _require_flower() -> None:
 @contextmanager
 def _as_service(how_to_resume: str) -> Iterator[None]:
     """Exit with code 143 after SIGTERM, as services do, and with 130 after Ctrl-C."""
-    from fedadb.deploy.processes import Terminated, raise_interrupt
-
-    previous = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
-        yield
+        with interrupted_by_sigterm():
+            yield
     except KeyboardInterrupt as error:
-        show_error(f"stopped; {how_to_resume}")
-        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+        show_error(f"stopped; {how_to_resume}: {this_command()}")
+        raise typer.Exit(exit_code(error)) from None
 
 
 @deploy.command(name="keys")
@@ -66,18 +65,35 @@ def make_keys(
         bool, typer.Option("--site", help="Make a site's key instead of the server's keys.")
     ] = False,
     days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="The validity of the certificates in days.")
+        int,
+        typer.Option(
+            min=1,
+            max=36_500,
+            help="The validity of the server's certificate in days; its authority's is ten times "
+            "as long.",
+        ),
     ] = 365,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew",
+            help="Make a new certificate of the server, also while it runs. Sites need nothing.",
+        ),
+    ] = False,
 ) -> None:
     """Make the server's certificates and keys, or a site's key, in DIRECTORY.
 
     Run it on the machine that will use the keys: private keys should never travel.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy import keys
 
-    if site and host:
-        raise BadInput("--site and --host exclude each other: a site's key has no host")
+    if site and (host or renew):
+        raise BadInput("--site excludes --host and --renew: a site's key has no certificate")
+    if renew:
+        keys.renew_server_certificate(directory, host or [], days)
+        show_message(f"{directory / keys.SERVER} is new. A running server uses it in a second.")
+        return
     if site:
         keys.make_site_keys(directory)
         show_message(f"Give {directory / keys.SITE_PUBLIC} to the server. Keep the rest here.")
@@ -90,6 +106,23 @@ def make_keys(
 
 
 @deploy.command()
+def fingerprint(
+    directory: Annotated[Path, typer.Argument(help="The directory with the site's key.")],
+) -> None:
+    """Show the fingerprint of all sites' public keys, for secure aggregation.
+
+    DIRECTORY contains roster/NAME.pub for every site. People at all sites compare the fingerprint,
+    by phone for example, before the first run.
+    """
+    require_flower()
+    from fedadb.deploy.roster import read_roster
+
+    roster = read_roster(directory)
+    show_message(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+    show_message(roster.fingerprint)
+
+
+@deploy.command()
 def application(
     experiment: SharedExperimentArgument,
     directory: Annotated[Path, typer.Argument(help="The directory for the application.")],
@@ -99,7 +132,7 @@ def application(
 
     EXPERIMENT is a TOML file. The application is written to DIRECTORY.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy.agreement import write_application
     from fedadb.experiment.config import Experiment
 
@@ -116,6 +149,13 @@ def server(
     listen: Annotated[
         str, typer.Option(help="ADDRESS:PORT at which the server accepts sites.")
     ] = "0.0.0.0:8443",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="ADDRESS:PORT for GET /health and GET /metrics, without TLS and login; off unless "
+            "it is given."
+        ),
+    ] = None,
     from_round: FromRoundOption = None,
     track: TrackOption = None,
     settings: SettingsOption = None,
@@ -125,11 +165,13 @@ def server(
     DIRECTORY contains the server's keys. EXPERIMENT is a TOML file; all sites must have the same
     one. The same command resumes an interrupted run.
     """
-    _require_flower()
+    require_flower()
     from fedadb.cli.display import ProgressBar, progress_bars
     from fedadb.cli.execution import show_results, show_run_warnings
     from fedadb.deploy.accepted_sites import public_keys
-    from fedadb.deploy.ports import parse_address
+    from fedadb.deploy.metrics import Watched
+    from fedadb.deploy.monitoring import monitored
+    from fedadb.deploy.ports import parse_address, require_free_port
     from fedadb.deploy.server import start_server, upload_limit
     from fedadb.deploy.server_app import interruption_noted
     from fedadb.experiment.config import Experiment
@@ -141,6 +183,9 @@ def server(
     trackers = make_trackers(track)
     e = Experiment.read(experiment_table(experiment, settings))
     host, port = parse_address(listen, "--listen")
+    watch = parse_address(metrics, "--metrics") if metrics else None
+    if watch:
+        require_free_port(*watch, "--metrics")
     require_same_run(out, e)
     if (out / MODEL).exists():
         if from_round is not None:
@@ -148,8 +193,9 @@ def server(
         show_message(f"finished earlier, in {out}")
         show_results([out])
         return
+    show_disclosures(e.table())
     sites = public_keys(directory)
-    if sites and len(sites) != e.federation.clients:
+    if len(sites) > e.federation.clients:
         raise BadInput(
             f"federation.clients = {e.federation.clients}, but {directory} has the public keys of "
             f"{len(sites)} sites: {', '.join(sites)}"
@@ -157,9 +203,10 @@ def server(
     records = read_records(out / ROUNDS)
     done = records[:from_round]
     with (
-        _as_service(f"the same command resumes after the last round in {out}"),
+        _as_service(RESUMES),
         interruption_noted(out),
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
+        monitored(Watched(directory, out, e), *watch) if watch else nullcontext(),
     ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
         run = running.submit(e, out, from_round, sets(settings, "engine.kernels"))
@@ -205,11 +252,12 @@ def site(
     DIRECTORY contains the site's key and the server's ca.crt. EXPERIMENT is the server's TOML file.
     The site's images do not leave it.
     """
-    _require_flower()
+    require_flower()
     from fedadb.deploy.site import run_site
     from fedadb.experiment.config import Experiment
 
     e = Experiment.read(experiment_table(experiment, settings))
-    with _as_service("the same command connects again"):
+    show_disclosures(e.table())
+    with _as_service("this connects again"):
         run_site(directory, e, server, data, threads, show_message, max_runs)
-    show_message("stopped; the same command connects again")
+    show_message(f"stopped; this connects again: {this_command()}")

@@ -114,11 +114,12 @@ class OverallProgress:
 
 
 def describe_rounds(done: list[Record], total: int) -> str:
-    """The last and the best accuracy, and the time that is left at the recent pace."""
+    """The last and the best accuracy, ε if there is one, and the time that is left."""
     recent = [record["seconds"] for record in done[-10:]]
     left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
     best = max(record["accuracy"] for record in done)
-    return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  left {left}"
+    spent = f"ε {done[-1]['epsilon']:.2f}  " if "epsilon" in done[-1] else ""
+    return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  {spent}left {left}"
 
 
 def result_tables(table: cells.Table, width: int) -> Iterator[Table]:

@@ -86,11 +86,13 @@ def trained_rounds(
                 show_message(f"{shown.title}: finished earlier, in {directory}")
             yield from run.rounds
     except OSError as error:
-        path = f"{error.filename}: " if error.filename else ""
-        raise Fault(f"{path}{error.strerror or error}; finished rounds are kept") from error
-    except KeyboardInterrupt:
-        show_error(f"stopped; the same command resumes after the last round in {directory}")
-        raise typer.Exit(130) from None
+        raise disk_fault(error) from error
+
+
+def disk_fault(error: OSError) -> Fault:
+    """A failed write or read as one sentence."""
+    path = f"{error.filename}: " if error.filename else ""
+    return Fault(f"{path}{error.strerror or error}; finished rounds are kept")
 
 
 @contextmanager
@@ -160,6 +162,8 @@ def train_all(
                 outcome.finished.append(directory)
             except (BadInput, Fault) as error:
                 outcome.add_failure(directory.name, str(error), isinstance(error, BadInput))
+            except OSError as error:
+                outcome.add_failure(directory.name, str(disk_fault(error)), False)
             except typer.Exit:
                 raise
             except Exception:  # a bug; the other runs may not have it

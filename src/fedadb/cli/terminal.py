@@ -19,10 +19,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as ProgressBars
+from rich.table import Table
 
 from fedadb.cli.completion import complete_algorithms, complete_setting
 
 console = Console()
+
+RESUMES = "finished rounds are kept, and this resumes"
 
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(help="An experiment in TOML; by default FedADB on digits.")
@@ -143,6 +146,19 @@ def show_warnings(logger: logging.Logger, category: type[Warning]) -> Iterator[N
             yield
     finally:
         logger.removeHandler(handler)
+
+
+def show_disclosures(experiment: dict[str, Any]) -> None:
+    """Print what each party of the federation learns."""
+    from fedadb.experiment.disclosure import TITLE, disclosures
+
+    table = Table(title=TITLE, title_justify="left", show_lines=True)
+    table.add_column("who", max_width=16)
+    table.add_column("learns", ratio=3)
+    table.add_column("does not learn", ratio=2)
+    for party, learns, hidden in disclosures(experiment):
+        table.add_row(party, *("\n".join(f"• {one}" for one in many) for many in (learns, hidden)))
+    console.print(table)
 
 
 def show_message(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedadb.cli.execution import Outcome, ProgressShown, trained_rounds
+from fedadb.cli.execution import Outcome, ProgressShown, disk_fault, trained_rounds
 from fedadb.cli.reporting import report_comparison
 from fedadb.cli.terminal import (
     AlgorithmsOption,
@@ -170,6 +170,8 @@ def search_all(
                 outcome.finished.append(winner_file(search_path(out, e, space)))
             except (BadInput, Fault) as error:
                 outcome.add_failure(e.algorithm.name, str(error), isinstance(error, BadInput))
+            except OSError as error:
+                outcome.add_failure(e.algorithm.name, str(disk_fault(error)), False)
             except typer.Exit:
                 raise
             except Exception:  # a bug; the other searches may not have it

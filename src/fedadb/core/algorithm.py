@@ -1,7 +1,7 @@
 """What a federated algorithm is: hyperparameters, and one hook per place where methods differ."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, get_type_hints
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -133,6 +133,14 @@ class Algorithm(Generic[S, B, C, U]):
     def default_clip(self) -> float | None:
         """The largest gradient norm if the plan's `clip` is "auto"; None: no clipping."""
         return None
+
+    @property
+    def mean_weights(self) -> Literal["rows", "uniform"] | None:
+        """How `aggregate` weights replies in its mean; None: that mean is not all that it needs.
+
+        Secure aggregation computes this mean of the weights, and nothing else.
+        """
+        return "rows"
 
     def check_plan(self, plan: LocalPlan) -> None:
         """Raise BadInput if the method cannot work with clients that train by this plan."""

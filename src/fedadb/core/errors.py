@@ -15,5 +15,12 @@ class Fault(RuntimeError):
     """
 
 
+class Temporary(Fault):
+    """Something failed that may be in order later: the same command tries again.
+
+    The command line exits with code 75, for which a supervisor starts it again.
+    """
+
+
 class Diverged(Fault):
     """Training diverged: weights are no longer finite."""

@@ -56,6 +56,16 @@ class Filter:
         """The replies that a round must have, or the filter cannot do what it promises."""
         return 1
 
+    @property
+    def needs_single_replies(self) -> bool:
+        """Whether the server's end needs single replies. Then there is no secure aggregation."""
+        return type(self).incoming is not Filter.incoming
+
+    @property
+    def compares_replies(self) -> bool:
+        """Whether what the server's end does with a reply depends on other replies."""
+        return type(self).incoming is not Filter.incoming
+
     # client
 
     def memory(self, w: Vector) -> Any:

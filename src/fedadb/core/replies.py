@@ -49,9 +49,16 @@ class Replies(Generic[Item]):
     a round does not depend on the number of its clients.
     """
 
-    def __init__(self, stream: Iterable[Item], rows: Sequence[int], needed: int = 1) -> None:
+    def __init__(
+        self,
+        stream: Iterable[Item],
+        rows: Sequence[int],
+        needed: int = 1,
+        received: int | None = None,
+    ) -> None:
         self.rows = rows  # n_k of each client that is expected to reply
         self.needed = needed  # replies, after the filters
+        self.received = received  # bytes per client, if clients sent something else
         self._stream: Iterator[Item] | None = iter(stream)
 
     def __iter__(self) -> Iterator[Item]:

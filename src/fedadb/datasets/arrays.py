@@ -25,7 +25,7 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         with path.open("rb") as file, zipfile.ZipFile(file):
             file.seek(0)
             with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
+                arrays = {name: stored[name] for name in stored.files}
     except PermissionError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # zip, zlib and numpy raise many kinds for a damaged file
@@ -35,6 +35,10 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
                 "save arrays of numbers, with all images of one size"
             ) from error
         raise BadInput(f"{path} is not an .npz file of plain arrays: {error}") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy returns other members as bytes
+            raise BadInput(f"{path} is not an .npz file of plain arrays: {name!r} is none")
+    return arrays
 
 
 def to_examples(

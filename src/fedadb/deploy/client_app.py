@@ -4,27 +4,35 @@ It is the same under Flower's simulation, Flower's SuperNode and our own node. T
 configuration says what the site is: `data` and `state`, or `partition-id` in simulations.
 """
 
-import functools
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from torch import Tensor
 
-from fedadb.core.algorithm import broadcast_kind
-from fedadb.core.data import DataSpec, Examples, Shard
-from fedadb.core.errors import BadInput, Fault
-from fedadb.core.packing import kind_of, pack, unpack
+from fedadb.core.errors import Fault
+from fedadb.core.packing import pack, unpack
+from fedadb.core.replies import Reply
 from fedadb.core.stream import Stream
-from fedadb.core.vector import Weights
-from fedadb.datasets.own import load_own
+from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import messages, refusals
-from fedadb.deploy.delivery import QUERY
-from fedadb.deploy.messages import Request, make_content, tensor_record
+from fedadb.deploy.agreement import shared_settings
+from fedadb.deploy.delivery import END_ACTION, KEY_ACTION, QUERY, ROSTER_ACTION
+from fedadb.deploy.masked_replies import masked_counts, masked_reply
+from fedadb.deploy.messages import (
+    Request,
+    bytes_record,
+    make_content,
+    tensor_bytes_in,
+    tensor_record,
+)
 from fedadb.deploy.refusals import Refusal
+from fedadb.deploy.reply_checks import SiteCounts
+from fedadb.deploy.roster import read_roster
+from fedadb.deploy.secure_site import SecureSite, settings_digest
+from fedadb.deploy.site_learner import SiteLearner, load_site, read_experiment
 from fedadb.deploy.site_memory import FileMemory, NodeStateMemory, SiteMemory, store_memory
 from fedadb.deploy.site_rules import (
     MAX_RUNS,
@@ -35,17 +43,9 @@ from fedadb.deploy.site_rules import (
     require_known_type,
 )
 from fedadb.engine.cohorts import train_client
-from fedadb.engine.evaluate import TestSet, mixed_order
-from fedadb.engine.local import Learner, memory_tensors
-from fedadb.experiment.build import (
-    FederatedData,
-    build_data,
-    build_model,
-    make_learner,
-    pick_device,
-)
+from fedadb.engine.evaluate import TestSet
+from fedadb.engine.local import memory_tensors
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.toml_tables import parse_toml
 
 
 class SiteApp(ClientApp):
@@ -63,19 +63,6 @@ app = SiteApp()
 Tree = TypeVar("Tree")
 
 
-class SiteLearner(NamedTuple):
-    """The site's learner and data, and the types of what it receives and remembers."""
-
-    learner: Learner[Any, Any, Any, Any]
-    shard: Shard
-    test: Examples | None  # None in simulations, where the server has all test data
-    broadcast: type[Any]
-    memory: Any
-
-    def to_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: t.to(self.shard.rows.device) for name, t in tensors.items()}
-
-
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
     """Reply with the site's name and number of rows, if it can take part."""
@@ -84,17 +71,52 @@ def introduce(message: Message, context: Context) -> Message:
     introduction = {
         "site": str(config.get("site", "")),
         "partition": int(config.get("partition-id", -1)),
-        "rows": len(site.shard),
+        "rows": 0 if _is_secure(context) else len(site.shard),
     }
     return Message(make_content(introduction), reply_to=message)
 
 
+@app.query(KEY_ACTION)
+def offer_key(message: Message, context: Context) -> Message:
+    """Reply with the site's public key for the run."""
+    request, _ = _prepare(message, context)
+    offer = _secure_site(request, context).offer()
+    return Message(make_content(offer.model_dump()), reply_to=message)
+
+
+@app.query(ROSTER_ACTION)
+def agree_on_keys(message: Message, context: Context) -> Message:
+    """Check the keys of all sites, and reply with their digest and the masked number of rows."""
+    request, site = _prepare(message, context)
+    rounds = int(request.settings["rounds"])
+    digest, rows = _secure_site(request, context).agree(request.keys or {}, len(site.shard), rounds)
+    return Message(make_content({"digest": digest}, bytes_record(rows)), reply_to=message)
+
+
+@app.query(END_ACTION)
+def end_run(message: Message, context: Context) -> Message:
+    """Delete the site's private key of the run."""
+    request, _ = _prepare(message, context)
+    _secure_site(request, context).end()
+    return Message(make_content({}), reply_to=message)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train one round, and reply with the weights."""
+    """Train one round, and reply with the weights; with secure aggregation, masked."""
     request, site = _prepare(message, context)
     sent = _unpack(site.broadcast, message, site)
-    memories = _memories(request, context)
+    trained = partial(_train, sent, request, site, _memories(request, context))
+    if _is_secure(context):
+        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
+        e, rows = _experiment(context), len(site.shard)
+        masked = masked_reply(secure, request, received, e, sent.w, rows, trained)
+        return Message(make_content({}, bytes_record(masked)), reply_to=message)
+    return Message(make_content({}, tensor_record(pack(trained()))), reply_to=message)
+
+
+def _train(sent: Any, request: Request, site: SiteLearner, memories: SiteMemory) -> Reply[Any]:
+    """The site's reply after a round of training; what it remembers is stored."""
     memory = None  # as before the first round
     if stored := memories.get(request.last_used):
         tensors = memory_tensors(messages.tensors_from_bytes(stored))
@@ -106,39 +128,46 @@ def train(message: Message, context: Context) -> Message:
     if packed := pack(memory):
         data = messages.tensors_to_bytes(packed)
         store_memory(memories, request.last_used, request.round.t, data)
-    return Message(make_content({}, tensor_record(pack(reply))), reply_to=message)
+    return reply
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Reply with the summed loss on the site's test images, and with counts per class."""
-    _, site = _prepare(message, context)
+    request, site = _prepare(message, context)
+    w = _unpack(Weights, message, site).w
+    if _is_secure(context):
+        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
+        masked = masked_counts(secure, request, received, partial(_evaluate, w, site))
+        return Message(make_content({}, bytes_record(masked)), reply_to=message)
     if site.test is None or not len(site.test.y):
         raise Refusal(
             refusals.NO_TEST_IMAGES,
             "deployment.evaluate: this site has no test images of its own",
             travels=True,
         )
+    return Message(make_content(_evaluate(w, site)._asdict()), reply_to=message)
+
+
+def _evaluate(w: Vector, site: SiteLearner) -> SiteCounts:
+    """The evaluation of the weights on the site's test images, if it has any."""
     f, plan = site.learner.f, site.learner.plan
-    w = _unpack(Weights, message, site).w
+    if site.test is None or not len(site.test.y):
+        return SiteCounts(0.0, [0] * f.classes, [0] * f.classes)
     test_set = TestSet(f, site.test, site.shard.transform, plan.batch_size)
     losses, correct = zip(
         *(test_set.evaluate_batch(w, i) for i in range(len(test_set))), strict=True
     )
-    counts = {
-        "loss": sum(losses),
-        "correct": [sum(column) for column in zip(*correct, strict=True)],
-        "rows": test_set.counts,
-    }
-    return Message(make_content(counts), reply_to=message)
+    return SiteCounts(
+        sum(losses), [sum(column) for column in zip(*correct, strict=True)], test_set.counts
+    )
 
 
 def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
     """Check the request against the site's own experiment, and load the site's data."""
     config = context.node_config
     torch.set_num_threads(int(config.get("threads", 1)))
-    experiment, kind = str(context.run_config["experiment"]), message.metadata.message_type
-    e = _experiment(experiment)
+    e, kind = _experiment(context), message.metadata.message_type
     request = read_request(message.content, kind, e)
     spec = read_spec(request.data, e)
     if kind != QUERY and "state" in config:
@@ -151,7 +180,7 @@ def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
             "this site has no data: its node configuration must set data='folder:PATH'",
             travels=True,
         )
-    return request, _site_learner(experiment, spec, data, partition)
+    return request, load_site(str(context.run_config["experiment"]), spec, data, partition)
 
 
 def _unpack(kind: type[Tree], message: Message, site: SiteLearner) -> Tree:
@@ -165,42 +194,30 @@ def _unpack(kind: type[Tree], message: Message, site: SiteLearner) -> Tree:
         raise Refusal(refusals.BAD_REQUEST, str(error), travels=True) from error
 
 
-@functools.lru_cache(maxsize=1)
-def _experiment(toml: str) -> Experiment:
-    return Experiment.read(parse_toml(toml, "the experiment"))
-
-
-@functools.lru_cache(maxsize=4)  # in a simulation, one process serves several sites
-def _site_learner(toml: str, spec: DataSpec, data: str, partition: int) -> SiteLearner:
-    e = _experiment(toml)
-    device = pick_device(e.engine.device)
-    f = build_model(e, spec)
-    test = None
-    if data:
-        try:
-            train, test = load_own(data, spec)
-        except BadInput as error:
-            raise Refusal(refusals.BAD_DATA, str(error)) from error
-        test = test.rows(mixed_order(len(test.y))).to(device)
-        rows = torch.arange(len(train.y), device=device)
-        shard = Shard(train.to(device), rows, len(spec.classes), spec.transform)
-    else:
-        shard = _federated_data(toml).shards[partition]
-    learner = make_learner(e, f)
-    memory = kind_of(learner.first_memory(f.weights()))
-    try:
-        learner.require_usable(shard)
-    except BadInput as error:
-        raise Refusal(refusals.NO_DATA, str(error)) from error
-    return SiteLearner(learner, shard, test, broadcast_kind(e.algorithm), memory)
-
-
-@functools.lru_cache(maxsize=1)
-def _federated_data(toml: str) -> FederatedData:
-    return build_data(_experiment(toml))
-
-
 def _memories(request: Request, context: Context) -> SiteMemory:
     if directory := context.node_config.get("state"):
         return FileMemory(Path(str(directory)), request.run)
     return NodeStateMemory(context.state)
+
+
+def _experiment(context: Context) -> Experiment:
+    return read_experiment(str(context.run_config["experiment"]))
+
+
+def _is_secure(context: Context) -> bool:
+    return _experiment(context).deployment.secure_aggregation
+
+
+def _secure_site(request: Request, context: Context) -> SecureSite:
+    """This site in the request's run; a Refusal if it has no roster."""
+    config = context.node_config
+    if "directory" not in config or "state" not in config:
+        raise Refusal(
+            refusals.NOT_ALLOWED,
+            "deployment.secure_aggregation: this site has no roster, because its node "
+            "configuration does not set directory and state",
+            travels=True,
+        )
+    roster = read_roster(Path(str(config["directory"])))
+    settings = settings_digest(shared_settings(_experiment(context)))
+    return SecureSite(request.run, settings, roster, Path(str(config["state"])))

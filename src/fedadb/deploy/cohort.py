@@ -11,7 +11,7 @@ import torch
 from flwr.app import RecordDict
 
 from fedadb.core.algorithm import Round
-from fedadb.core.errors import Fault
+from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import pack
 from fedadb.core.replies import MissingReply, Replies, Reply
 from fedadb.core.vector import Vector
@@ -67,7 +67,7 @@ class SiteCohort:
                 return Replies(answers, rows, needed)
         names = self.sites.names
         reasons = "; ".join(f"{names[k]}: {lost.reason}" for k, lost in missing.items())
-        raise Fault(
+        raise Temporary(
             f"round {round.t}: {len(valid)} of {len(clients)} sites replied, but {needed} are "
             f"needed ({reasons}); the same command resumes after round {round.t - 1}"
         )

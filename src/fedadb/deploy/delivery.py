@@ -20,10 +20,13 @@ from fedadb.deploy import refusals
 from fedadb.deploy.messages import shown
 
 QUERY, TRAIN, EVALUATE = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
+# of secure aggregation: a site's key for the run, the keys of all sites, and the run's end
+KEY_ACTION, ROSTER_ACTION, END_ACTION = "key", "roster", "end"
+KEY, ROSTER, END = (f"{QUERY}.{action}" for action in (KEY_ACTION, ROSTER_ACTION, END_ACTION))
 POLL_SECONDS = 0.1  # between two pulls of a reply
 PULLS_PER_SECOND = 20  # of all replies together
 NODES_SECONDS = 2.0  # between two looks at which nodes are connected
-PULL_SECONDS = 1.0  # to wait for a pull before the next replies are looked at
+PULL_SECONDS = 0.1  # to wait for a pull before the other replies are looked at again
 MAX_MESSAGES = 4  # to one node, which is asked again whenever it reconnects
 # Flower's error codes: the site's code raised, the message or a part of the reply is not there,
 # the node is offline, the application is not the site's, the site's process ended.
@@ -36,6 +39,7 @@ class NoReply(NamedTuple):
 
     reason: str
     final: bool = False  # the reason does not go away by itself
+    code: str = ""  # of the site's refusal
 
 
 class DeliveryState(NamedTuple):
@@ -273,4 +277,4 @@ def _explain(error: Error) -> NoReply:
         return NoReply(shown(sentence), own and kind in FINAL_ERRORS)
     code, sentence = refusals.parse(reason)
     final = code in refusals.FINAL or error.code == OTHER_APPLICATION
-    return NoReply(shown(sentence), final)
+    return NoReply(shown(sentence), final, code)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flwr.app import RecordDict
 
 from fedadb.core.algorithm import Round
-from fedadb.core.errors import Fault
+from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy.delivery import EVALUATE, NoReply, send_and_wait
@@ -75,7 +75,7 @@ class SiteEvaluator:
 
     def _mean(self, counts: Mapping[str, SiteCounts]) -> Scores:
         if not counts:
-            raise Fault("no site could evaluate the model; the same command resumes here")
+            raise Temporary("no site could evaluate the model; the same command resumes here")
         rows = self.deployment.rows
         return mean_scores({name: (rows.get(name, 1), of) for name, of in counts.items()})
 

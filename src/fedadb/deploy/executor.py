@@ -7,29 +7,21 @@ reads the experiment and the run's directory from the server, and never executes
 The protocol is not part of Flower's public interface, so flwr is pinned to one version.
 """
 
-import json
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-)
 from flwr.common.constant import SubStatus
-from flwr.common.serde import run_from_proto
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PushTaskOutputRequest,
+)
 from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -38,14 +30,17 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
+from fedadb.deploy import keys
+from fedadb.deploy.audit import AUDIT, audit_round, audited_run
+from fedadb.deploy.job import Job
 from fedadb.deploy.server_app import reported, train_with_sites
+from fedadb.deploy.site_grid import SiteGrid
 from fedadb.engine.process import end_with_parent
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
+from fedadb.storage.hash_chain import append_entry
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"  # the method that requires the secret
 POLL_SECONDS = 0.2  # between two requests for the run
@@ -58,86 +53,29 @@ ENDED = (
 Connect = Callable[..., AbstractContextManager[RuntimeHttpClient]]
 
 
-class Job(NamedTuple):
-    """The one run that an executor executes."""
-
-    run: int  # Flower's number of it
-    application: str  # the hash of the submitted application
-    superlink: str  # `HOST:PORT`
-    certificate: str  # path of the authority's certificate
-    secret: str  # path of the secret for the SuperLink's runtime API
-    sites: dict[str, str]  # the public key of each site by name
-    experiment: str  # TOML
-    out: str  # the run's directory
-    from_round: int | None = None  # the round to return to
-    any_kernels: bool = False  # whether to resume on other kernels
-
-    def write(self, path: Path) -> None:
-        """Write the job to a file that only its owner can read."""
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(self._asdict(), file)
-
-    @classmethod
-    def read(cls, path: Path) -> "Job":
-        return cls(**json.loads(path.read_text()))
-
-
-class SiteGrid(HttpGrid):
-    """Flower's connection to the nodes, restricted to the sites whose keys the server has.
-
-    Everyone on this machine can register a node under any name. So a node is recognised by its
-    public key, with which it signs its requests, and the server decides on its name.
-    """
-
-    def __init__(self, job: Job, certificate: bytes, token: str) -> None:
-        super().__init__(job.superlink, False, certificate, token=token)
-        self._names = {_as_registered(key): name for name, key in job.sites.items()}
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        nodes = [node for node in super().get_nodes() if node.public_key in self._names]
-        for node in nodes:
-            node.name = self._names[node.public_key]
-        return nodes
-
-    def begin(self, job: Job) -> None:
-        """Tell the SuperLink that the run begins, and send heartbeats until this process ends."""
-        HeartbeatSender(make_task_heartbeat_fn_http(self._runtime_client)).start()
-        task = self._runtime_client.PullTaskInput(PullTaskInputRequest())
-        if task.run.fab_hash != job.application:
-            raise Fault(
-                f"run {job.run} has application {task.run.fab_hash[:12]}, but the server submitted "
-                f"{job.application[:12]}; the same command submits the run again"
-            )
-        # Flower's messages take their run from here.
-        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-        TaskIdentity.node_id = task.context.node_id
-        self.set_run(run_from_proto(task.run))
-
-    def end(self, result: str, reason: str) -> None:
-        """Tell the SuperLink how the run ended, unless it does not respond."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Flower raises it when a heartbeat is refused
-        self._retry_invoker.max_tries = 1
-        with suppress(httpx.HTTPError, RunNotRunningException):
-            request = PushTaskOutputRequest(sub_status=result, details=reason)
-            self._runtime_client.PushTaskOutput(request)
-
-
 def execute(job: Job) -> None:
     """Wait for the job's run, refuse all others, and train with the sites."""
-    certificate = Path(job.certificate).read_bytes()
+    certificate = (Path(job.directory) / keys.CA).read_bytes()
     connect = partial(RuntimeHttpClient.from_server_address, job.superlink, False, certificate)
     out = Path(job.out)
-    with reported(out) as on_status, _explain_end():
+    audit = partial(append_entry, Path(job.directory) / AUDIT)
+    with reported(out) as on_status, audited_run(audit, job.application, out), _explain_end():
         grid = SiteGrid(job, certificate, acquire(job, connect))
         result, reason = SubStatus.FAILED, "the server's status file has the reason"
         try:
             grid.begin(job)
             experiment = Experiment.read(parse_toml(job.experiment, "the experiment"))
             for record in train_with_sites(
-                grid, experiment, out, on_status, job.from_round, job.any_kernels
+                grid,
+                experiment,
+                out,
+                on_status,
+                job.from_round,
+                job.any_kernels,
+                Path(job.private),
             ):
                 print(f"round {record['round']}: accuracy {record['accuracy']}", flush=True)
+                audit_round(audit, out, record)
             result, reason = SubStatus.COMPLETED, ""
         finally:
             grid.end(result, reason)
@@ -146,7 +84,7 @@ def execute(job: Job) -> None:
 def acquire(job: Job, connect: Connect) -> str:
     """The token of the job's run, as soon as the SuperLink has it; other runs are refused."""
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    secret = Path(job.secret).read_bytes()
+    secret = (Path(job.directory) / keys.SECRET).read_bytes()
     signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[ACQUIRE])
     request = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
     retry = make_simple_http_retry_invoker()
@@ -172,19 +110,13 @@ def _refuse(connect: Connect, token: str) -> None:
         client.PushTaskOutput(output)
 
 
-def _as_registered(public_key: str) -> bytes:
-    """A site's public key in the form in which the SuperLink has it."""
-    key: Any = load_ssh_public_key(public_key.encode())
-    return bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-
-
 @contextmanager
 def _explain_end() -> Iterator[None]:
     """Turn the ways in which Flower ends a run into one sentence."""
     try:
         yield
     except (KeyboardInterrupt, RunNotRunningException) as error:
-        raise Fault(ENDED) from error
+        raise Temporary(ENDED) from error
 
 
 def main(file: str) -> None:

@@ -5,6 +5,7 @@ Each connection has a task. Every wait for the client has a deadline, so the tas
 
 import asyncio
 import contextlib
+import email.utils
 import gc
 import socket
 import ssl
@@ -97,7 +98,8 @@ class Connection:
     async def respond(self, response: Response, close: bool = False) -> None:
         """Send a response. TimeoutError if the client reads it too slowly."""
         content = response.content
-        headers = {**response.headers, "content-length": str(len(content))}
+        now = email.utils.formatdate(usegmt=True)  # sites compare their clocks with it
+        headers = {**response.headers, "date": now, "content-length": str(len(content))}
         if close:
             headers["connection"] = "close"
         began, sent = asyncio.get_running_loop().time(), 0
@@ -138,10 +140,21 @@ Handler = Callable[[Connection], Awaitable[None]]
 
 
 class Server:
-    """Accepts connections, and calls the handler for each that completes its TLS handshake."""
+    """Accepts connections, and calls the handler for each that completes its TLS handshake.
+
+    Args:
+        handler: Answers the requests of a connection.
+        context: That of TLS; None: without TLS.
+        limits: What clients may occupy.
+        log: Called with a line whenever something goes wrong with a client.
+    """
 
     def __init__(
-        self, handler: Handler, context: ssl.SSLContext, limits: Limits, log: Callable[[str], None]
+        self,
+        handler: Handler,
+        context: ssl.SSLContext | None,
+        limits: Limits,
+        log: Callable[[str], None],
     ) -> None:
         self._handler, self._context, self._limits, self._log = handler, context, limits, log
         self._open = OpenConnections(limits, log)
@@ -194,8 +207,8 @@ class Server:
                 lambda: asyncio.StreamReaderProtocol(reader),
                 accepted,
                 ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake,
-                ssl_shutdown_timeout=self._limits.close,
+                ssl_handshake_timeout=self._limits.handshake if self._context else None,
+                ssl_shutdown_timeout=self._limits.close if self._context else None,
             )
         except OSError:  # no TLS, no trust in our certificate, or too slow
             return

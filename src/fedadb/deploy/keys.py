@@ -1,16 +1,13 @@
 """Certificates, keys and secrets of a federation. Each is made on the machine that keeps it."""
 
 import datetime as dt
-import ipaddress
+import hashlib
 import os
-import re
 import secrets
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -20,49 +17,72 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedadb.core.errors import BadInput
+from fedadb.deploy.certificates import (
+    after,
+    end_of,
+    make_authority,
+    make_certificate,
+    names_of,
+    subject_name,
+)
 
 CA, CA_KEY = "ca.crt", "ca.key"  # every site gets the first; the second stays at the server
 SERVER, SERVER_KEY = "server.crt", "server.key"
+# The SuperLink's own certificate, for connections within the server's machine. It is valid for as
+# long as the authority's, because the SuperLink cannot change it while it runs.
+SUPERLINK, SUPERLINK_KEY = "superlink.crt", "superlink.key"
 SECRET = "runtime.secret"  # shared by the SuperLink and our executor
 SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the server gets the second
 SITES = "sites"  # the server's directory with NAME.pub for each site that may take part
+NOT_OURS = "it is of another kind; `fedadb deploy keys --site` makes one"
+LOCAL = ("localhost", "127.0.0.1")
+MAX_DAYS = 36_500
+AUTHORITY_TERMS = 10  # the authority is valid for so many terms of the server's certificate
+WARNING_DAYS = 30  # before a certificate ends
 
 
 def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
     """Make a certificate authority, a certificate for the server's names, and a secret."""
-    for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET):
+    for name in (CA, CA_KEY, SERVER, SERVER_KEY, SUPERLINK, SUPERLINK_KEY, SECRET):
         _require_new(directory / name)
-    names = [_subject_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    names = [subject_name(host) for host in dict.fromkeys([*hosts, *LOCAL])]
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / SITES).mkdir(exist_ok=True)
-    authority, key = (
-        ec.generate_private_key(ec.SECP384R1()),
-        ec.generate_private_key(ec.SECP384R1()),
-    )
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedadb federation CA")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedadb federation server")])
-    ca = (
-        _certificate(issuer, issuer, authority.public_key(), authority.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    server = (
-        _certificate(subject, issuer, key.public_key(), authority.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(authority, hashes.SHA384())
-    )
-    _write(directory / CA_KEY, _pem(authority))
-    _write(directory / CA, ca.public_bytes(Encoding.PEM), 0o644)
-    _write(directory / SERVER_KEY, _pem(key))
-    _write(directory / SERVER, server.public_bytes(Encoding.PEM), 0o644)
+    last = after(min(MAX_DAYS, AUTHORITY_TERMS * days))
+    authority = make_authority(last)
+    server = make_certificate(authority.key, names, after(days))
+    superlink = make_certificate(authority.key, [subject_name(host) for host in LOCAL], last)
+    for (certificate, key), made in (
+        ((CA, CA_KEY), authority),
+        ((SERVER, SERVER_KEY), server),
+        ((SUPERLINK, SUPERLINK_KEY), superlink),
+    ):
+        _write(directory / key, made.key)
+        _write(directory / certificate, made.certificate, 0o644)
     _write(directory / SECRET, secrets.token_hex(32).encode())
+
+
+def renew_server_certificate(directory: Path, hosts: Sequence[str], days: int) -> None:
+    """Replace the server's certificate and key by new ones of the same authority.
+
+    The sites notice nothing, because they know the authority. The new certificate has the names of
+    the old one, and the given ones.
+    """
+    require_valid(directory / CA, "the authority's certificate")
+    for name in (CA_KEY, SERVER):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory / name} is missing: a new certificate is made from it")
+    names = names_of((directory / SERVER).read_bytes())
+    names += [subject for host in hosts if (subject := subject_name(host)) not in names]
+    ends = min(after(days), end_of((directory / CA).read_bytes()))
+    made = make_certificate((directory / CA_KEY).read_bytes(), names, ends)
+    for name, content, mode in ((SERVER_KEY, made.key, 0o600), (SERVER, made.certificate, 0o644)):
+        partial = directory / f"{name}.partial"
+        partial.unlink(missing_ok=True)
+        _write(partial, content, mode)
+        partial.replace(directory / name)
 
 
 def make_site_keys(directory: Path) -> None:
@@ -84,17 +104,27 @@ def make_site_keys(directory: Path) -> None:
 def require_private(path: Path) -> None:
     """Raise BadInput unless the file is a site's private key."""
     try:
-        load_ssh_private_key(path.read_bytes(), None)
-    except ValueError as error:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except Exception as error:  # cryptography raises many kinds for a damaged file
         raise BadInput(f"{path} is not a site's private key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{path} is not a site's private key: {NOT_OURS}")
 
 
 def require_public(path: Path) -> None:
     """Raise BadInput unless the file is a site's public key."""
     try:
-        load_ssh_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm) as error:
+        key = load_ssh_public_key(path.read_bytes())
+    except Exception as error:  # cryptography raises many kinds for a damaged file
         raise BadInput(f"{path} is not a site's public key: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"{path} is not a site's public key: {NOT_OURS}")
+
+
+def fingerprint(public: str) -> str:
+    """The fingerprint of a site's public key, as `ssh-keygen -l` shows it."""
+    digest = hashlib.sha256(b64decode(public.split()[1])).digest()
+    return f"SHA256:{b64encode(digest).decode().rstrip('=')}"
 
 
 def require_valid(path: Path, what: str) -> None:
@@ -104,69 +134,29 @@ def require_valid(path: Path, what: str) -> None:
             f"{path} is missing: it is {what}, which `fedadb deploy keys` makes at the server"
         )
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError as error:
+        ends = end_of(path.read_bytes())
+    except Exception as error:  # as above
         raise BadInput(f"{path} is not a certificate: {error}") from error
-    ends = certificate.not_valid_after_utc
     if ends < dt.datetime.now(dt.UTC):
-        raise BadInput(
-            f"{path} expired on {ends:%d %B %Y}: make new keys at the server, in a new directory, "
-            "with `fedadb deploy keys`, and give the new ca.crt to all sites"
-        )
+        raise BadInput(f"{path} expired on {ends:%d %B %Y}: {_way_out(path)}")
 
 
-def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    authority: ec.EllipticCurvePublicKey,
-    days: int,
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
+def expiry_warning(path: Path) -> str | None:
+    """A sentence if the certificate ends within 30 days."""
+    ends = end_of(path.read_bytes())
+    days = (ends - dt.datetime.now(dt.UTC)).days
+    if days >= WARNING_DAYS:
+        return None
+    return f"{path} expires on {ends:%d %B %Y}, in {max(0, days)} days: {_way_out(path)}"
+
+
+def _way_out(path: Path) -> str:
+    if path.name == SERVER:
+        return f"`fedadb deploy keys {path.parent} --renew` makes a new one, also while it runs"
     return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))  # clocks may differ
-        .not_valid_after(now + dt.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False
-        )
+        "make new keys at the server, in a new directory, with `fedadb deploy keys`, and give the "
+        "new ca.crt to all sites"
     )
-
-
-def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _subject_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    part = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-    if len(host) > 253 or not re.fullmatch(rf"{part}(\.{part})*", host):
-        raise BadInput(
-            f"--host {host!r}: must be a host name or an IP address, without a port or https://"
-        )
-    return x509.DNSName(host)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _require_new(path: Path) -> None:

@@ -1,7 +1,6 @@
 """The content of messages between server and sites: tensors as safetensors, the rest as JSON.
 
-Neither can hold code. A Flower message carries both: `tensors` is one array of bytes, `table` a
-JSON text.
+Neither can hold code. A Flower message carries both: `tensors` are bytes, `table` a JSON text.
 """
 
 import json
@@ -18,6 +17,7 @@ from fedadb.core.errors import Fault
 
 VERSION = version("fedadb")
 TENSORS, TABLE, BYTES = "tensors", "table", "safetensors"  # the records' keys
+SMALL = 1 << 20  # bytes of tensors that travel in one piece
 MAX_TABLE = 1 << 20  # characters of a table's JSON
 MAX_VALUES = 20_000  # of an input that is not an image: a request has their bounds in its table
 MAX_TEXT = 400  # characters of a text from the other side that are shown or recorded
@@ -33,6 +33,8 @@ class Request(NamedTuple):
     settings: Mapping[str, Any]  # the shared settings, which the site compares with its own
     data: Mapping[str, Any]  # the DataSpec, as a table
     version: str = VERSION  # of fedadb
+    attempt: int = 0  # of secure aggregation: raised if masks cannot be used again
+    keys: Mapping[str, Any] | None = None  # of all sites for the run, by name, with signatures
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -47,18 +49,25 @@ def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
         raise Fault(f"the message's tensors are not safetensors: {shown(error)}") from error
 
 
-def tensor_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
-    """The tensors as a record; several messages can share one."""
-    return bytes_record(tensors_to_bytes(tensors))
+def tensor_record(tensors: Mapping[str, Tensor]) -> ArrayRecord | ConfigRecord:
+    """The tensors as a record; several messages can share one.
+
+    Flower sends an array as three objects, with a request each, and in pieces if it is large. A
+    value of a table travels with its table, and saves the time of two requests at every site.
+    """
+    data = tensors_to_bytes(tensors)
+    return ConfigRecord({BYTES: data}) if len(data) <= SMALL else bytes_record(data)
 
 
 def bytes_record(data: bytes) -> ArrayRecord:
     return ArrayRecord({BYTES: Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)})
 
 
-def make_content(table: Mapping[str, Any], tensors: ArrayRecord | None = None) -> RecordDict:
-    """The content of a message."""
-    records = RecordDict({TABLE: ConfigRecord({"json": json.dumps(table)})})
+def make_content(
+    table: Mapping[str, Any], tensors: ArrayRecord | ConfigRecord | None = None
+) -> RecordDict:
+    """The content of a message; an empty table is left out."""
+    records = RecordDict({TABLE: ConfigRecord({"json": json.dumps(table)})} if table else {})
     if tensors is not None:
         records[TENSORS] = tensors
     return records
@@ -92,10 +101,13 @@ def request_in(records: RecordDict) -> Request:
     *whole, lr_factor = request.round
     valid = (
         isinstance(request.run, str)
-        and all(type(n) is int for n in (request.client, request.last_used, *whole))
+        and all(
+            type(n) is int for n in (request.client, request.last_used, request.attempt, *whole)
+        )
         and type(lr_factor) in (int, float)
         and isinstance(request.settings, dict)
         and isinstance(request.data, dict)
+        and (request.keys is None or isinstance(request.keys, dict))
     )
     if not valid:
         raise Fault("the message has no valid request: a field has the wrong type")
@@ -104,11 +116,21 @@ def request_in(records: RecordDict) -> Request:
 
 def tensors_in(records: RecordDict) -> dict[str, Tensor]:
     """The tensors of a message's content, or a Fault, whatever the content is."""
+    return tensors_from_bytes(tensor_bytes_in(records))
+
+
+def tensor_bytes_in(records: RecordDict) -> bytes:
+    """The tensors of a message's content as they arrived, or a Fault."""
     try:
-        data = records.array_records[TENSORS][BYTES].data
+        if TENSORS in records.config_records:
+            data = records.config_records[TENSORS][BYTES]
+        else:
+            data = records.array_records[TENSORS][BYTES].data
+        if not isinstance(data, bytes):
+            raise TypeError("bytes: its tensors are something else")
     except Exception as error:
         raise Fault(f"the message has no {shown(error)}") from error
-    return tensors_from_bytes(data)
+    return data
 
 
 def shown(text: object, length: int = MAX_TEXT) -> str:

@@ -8,12 +8,10 @@ The connection is not part of Flower's public interface, so flwr is pinned to on
 
 import contextlib
 import hashlib
-import logging
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,17 +36,16 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import refusals
+from fedadb.deploy.audit import Audit, audit_answer, audit_request
 from fedadb.deploy.delivery import QUERY
 from fedadb.deploy.messages import shown
-from fedadb.deploy.processes import raise_interrupt
+from fedadb.deploy.node_log import ErrorShower, explain_end
+from fedadb.interruption import raise_interrupt
 from fedadb.storage.files import write_atomically
 
 POLL_SECONDS = 0.2  # between two pulls
 NODE_ID = "node"  # file beside the site's key: the node that the site was when it last connected
-NOT_REGISTERED = ("[code: 2001]", "[code: 2004]")  # in Flower's log: the key is not known
-UNAUTHORIZED = "'401 "  # in httpx's errors
 
 Handler = Callable[[Message, Context], Message]
 
@@ -79,12 +76,13 @@ class Node(NamedTuple):
     config: dict[str, Any]
     experiment: str  # TOML
     log: Callable[[str], None]
+    audit: Audit = lambda event, **fields: None
 
 
 def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     """Answer messages until SIGTERM or Ctrl-C."""
     node = node._replace(log=_without_repetitions(node.log))
-    refusals.LOG.handlers, refusals.LOG.propagate = [_ErrorShower(node.log)], False
+    refusals.LOG.handlers, refusals.LOG.propagate = [ErrorShower(node.log)], False
     private: Any = load_ssh_private_key(key.read_bytes(), None)
     signal.signal(signal.SIGTERM, raise_interrupt)
     signal.signal(signal.SIGINT, raise_interrupt)
@@ -92,19 +90,24 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     if node_id.exists():
         deactivate(address, certificate, private, int(node_id.read_text()))
     with (
-        _explain_end(address, node.log),
+        explain_end(address, node.log),
         http_request_response(
             address, False, certificate.read_bytes(), (private, private.public_key())
         ) as functions,
     ):
         connection = Connection(*functions)
+        # A run's application does not change, so it is asked for once.
+        connection = connection._replace(get_run=lru_cache(maxsize=8)(connection.get_run))
         write_atomically(node_id, str(connection.node).encode())
         node.log(f"connected to {address}")
+        node.audit("connected", server=address)
         while True:
             try:
                 if message := _receive(connection):
                     began = time.monotonic()
+                    audit_request(node.audit, message)
                     reply = _reply(node, connection, message)
+                    audit_answer(node.audit, message, reply)
                     _send(connection, reply, time.monotonic() - began)
                 else:
                     time.sleep(POLL_SECONDS)
@@ -203,50 +206,3 @@ def _without_repetitions(log: Callable[[str], None]) -> Callable[[str], None]:
         last = line
 
     return log_once
-
-
-@contextlib.contextmanager
-def _explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
-    """Turn the ways in which Flower ends a node's process into one sentence each."""
-    errors: list[str] = []
-    flower = logging.getLogger("flwr")
-    flower.handlers, flower.propagate = [_ErrorCollector(errors)], False
-    try:
-        yield
-    except KeyboardInterrupt:  # Flower raises it as well when the server refuses a heartbeat
-        if not any(UNAUTHORIZED in line for line in errors):
-            log("disconnected")
-            return
-    except SystemExit as error:
-        if any(code in line for line in errors for code in NOT_REGISTERED):
-            raise BadInput(
-                f"{address} does not accept this site: its site.pub must be in the server's sites/ "
-                "before the server starts, and no other process may use the same key"
-            ) from error
-        reason = " ".join(" ".join(errors).split()) or f"exit code {error.code}"
-        raise Fault(f"the connection to {address} failed: {reason}") from error
-    if any(UNAUTHORIZED in line for line in errors):
-        raise Fault(f"{address} no longer accepts this site's key")
-    raise Fault(f"the connection to {address} ended: {' '.join(errors)}")
-
-
-class _ErrorShower(logging.Handler):
-    """Shows why the site could not answer: in full, and with the traceback of a bug."""
-
-    def __init__(self, log: Callable[[str], None]) -> None:
-        super().__init__()
-        self.log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[0]:
-            sys.excepthook(*record.exc_info)
-        self.log(record.getMessage())
-
-
-class _ErrorCollector(logging.Handler):
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self.errors = errors
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.errors.append(record.getMessage())

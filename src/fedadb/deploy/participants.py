@@ -13,13 +13,15 @@ from flwr.serverapp import Grid
 
 from fedadb.core.algorithm import Round
 from fedadb.core.data import DataSpec
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
 from fedadb.deploy.messages import Request, make_content, shown, table_in
 from fedadb.deploy.reply_checks import MAX_ROWS, cap_rows
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.secure_aggregation import counts_alike
 from fedadb.experiment.stored import read_sites, spec_to_table
+from fedadb.secagg.fixed_point import Coding
 from fedadb.storage.files import write_atomically
 from fedadb.storage.run_directory import SITES
 
@@ -35,7 +37,7 @@ class Site(NamedTuple):
 
     name: str
     partition: int  # in simulations; otherwise −1
-    rows: int
+    rows: int  # 0 with secure aggregation: not known
 
 
 @dataclass
@@ -54,6 +56,8 @@ class Participants:
     names: list[str] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)  # that each site says it has
     counted: list[int] = field(default_factory=list)  # by which it counts in a mean
+    only_sum: int | None = None  # the rows of all sites, with secure aggregation
+    attempt: int = 0  # of secure aggregation
     _introduced: dict[int, Site] = field(default_factory=dict)  # by node
     _refused: dict[str, NoReply] = field(default_factory=dict)  # the reason by name
     _ask_after: dict[int, float] = field(default_factory=dict)  # the time by refused node
@@ -72,11 +76,11 @@ class Participants:
             complete = len(connected) >= expected
             if complete and connected.keys() >= set(stored.get("names", ())):
                 break
-            for name, (reason, final) in self._refused.items():
-                if final and name in stored.get("names", [name]):
-                    raise Fault(f"{name} cannot take part: {reason}")
+            for name, refused in self._refused.items():
+                if refused.final and name in stored.get("names", [name]):
+                    raise Fault(f"{name} cannot take part: {refused.reason}")
             if time.monotonic() > end:
-                raise Fault(f"not all sites connected within {wait:g} s: {status}")
+                raise Temporary(f"not all sites connected within {wait:g} s: {status}")
             time.sleep(POLL_SECONDS)
         sites = [self._introduced[node] for node in connected.values()]
         sites = self._as_stored(sites, stored) if stored else self._in_order(sites, expected)
@@ -84,6 +88,7 @@ class Participants:
         deployment = self.experiment.deployment
         self.counted = self.rows if deployment.rows else cap_rows(self.rows, deployment.max_share)
         self.run = stored["run"] if stored else secrets.token_hex(16)
+        self.attempt = stored.get("attempt", 0)
 
     def store(self) -> None:
         """Write which site is which client to the run's directory."""
@@ -92,8 +97,22 @@ class Participants:
             "names": self.names,
             "rows": self.rows,
             "data": spec_to_table(self.spec),
+            **({"attempt": self.attempt} if self.attempt else {}),
         }
         write_atomically(self.out / SITES, json.dumps(table).encode())
+
+    @property
+    def coding(self) -> Coding:
+        """How sites encode their replies for secure aggregation."""
+        assert self.only_sum is not None, "the sites have exchanged keys"
+        e = self.experiment
+        largest = e.deployment.secure_range
+        return Coding(len(self.names), self.only_sum, largest, counts_alike(e))
+
+    def raise_attempt(self) -> None:
+        """Let sites use new masks, also after a restart."""
+        self.attempt += 1
+        self.store()
 
     def connected(self, seconds: float = INTRODUCTION_SECONDS) -> dict[str, int]:
         """The node of each connected site by name, after new nodes have introduced themselves.
@@ -127,7 +146,8 @@ class Participants:
     def request(self, k: int, round: Round, last_used: int = 0) -> dict[str, Any]:
         """The table of a request to client k; −1 if the request does not concern one client."""
         settings, data = shared_settings(self.experiment), spec_to_table(self.spec)
-        return Request(self.run, k, last_used, round, settings, data)._asdict()
+        made = Request(self.run, k, last_used, round, settings, data, attempt=self.attempt)
+        return made._asdict()
 
     def _introduce(self, nodes: Mapping[int, str], seconds: float) -> None:
         """Ask nodes who they are; the grid already knows the names of those with a key."""
@@ -148,7 +168,8 @@ class Participants:
         if isinstance(reply, NoReply):
             return reply
         try:
-            site = _read_introduction(table_in(reply), known_name)
+            hidden = self.experiment.deployment.secure_aggregation
+            site = _read_introduction(table_in(reply), known_name, hidden)
         except Exception as error:  # whatever a site sends, it must not stop the others
             return NoReply(shown(f"its introduction is not valid: {error}"))
         if not known_name and site.name in {other.name for other in self._introduced.values()}:
@@ -191,11 +212,11 @@ class Participants:
         parts = [f"{len(connected)} of {expected} are connected ({names})"]
         if absent := [name for name in stored.get("names", ()) if name not in connected]:
             parts.append(f"the run began with {', '.join(absent)} and needs them again")
-        parts += [f"{name}: {reason}" for name, (reason, _) in self._refused.items()]
+        parts += [f"{name}: {refused.reason}" for name, refused in self._refused.items()]
         return "; ".join(parts)
 
 
-def _read_introduction(table: Mapping[str, Any], known_name: str) -> Site:
+def _read_introduction(table: Mapping[str, Any], known_name: str, hidden_rows: bool) -> Site:
     """The site that a node says it is; a name that the server knows by its key takes precedence."""
     partition, rows = _whole(table, "partition"), _whole(table, "rows")
     given = table["site"]
@@ -208,6 +229,8 @@ def _read_introduction(table: Mapping[str, Any], known_name: str) -> Site:
         raise ValueError(f"its name {name[:MAX_NAME]!r}… has more than {MAX_NAME} characters")
     if not -1 <= partition <= MAX_PARTITION:
         raise ValueError("its partition does not exist")
+    if hidden_rows:
+        return Site(name, partition, 0)
     if not 1 <= rows <= MAX_ROWS:
         raise ValueError(f"it has {rows if abs(rows) <= MAX_ROWS else 'impossibly many'} rows")
     return Site(name, partition, rows)

@@ -15,6 +15,7 @@ from pathlib import Path
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.ports import is_open
 from fedadb.engine.process import end_with_parent
+from fedadb.interruption import interrupted_by_sigterm
 
 MAX_RESTARTS = 3  # of a process that ends by itself, within RESTART_SECONDS
 RESTART_SECONDS = 3600.0
@@ -142,21 +143,11 @@ class ProcessGroup:
 def process_group(logs: Path, environment: Mapping[str, str]) -> Iterator[ProcessGroup]:
     """A group that is stopped at the end of the block, also if SIGTERM ends this process."""
     group = ProcessGroup(logs, environment)
-    previous = signal.signal(signal.SIGTERM, raise_interrupt)
-    try:
-        yield group
-    finally:
-        group.stop()
-        signal.signal(signal.SIGTERM, previous)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: a service manager stops this process."""
-
-
-def raise_interrupt(number: int, _: object) -> None:
-    """A signal handler that treats the signal like Ctrl-C."""
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    with interrupted_by_sigterm():
+        try:
+            yield group
+        finally:
+            group.stop()
 
 
 def _signal_session(process: subprocess.Popen[bytes], number: int) -> None:

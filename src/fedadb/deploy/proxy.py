@@ -24,6 +24,7 @@ import httpx
 
 from fedadb.deploy import keys, node_requests
 from fedadb.deploy.connections import Limits
+from fedadb.deploy.followed_files import follow_certificate, follow_keys
 from fedadb.deploy.http_server import (
     Connection,
     Head,
@@ -35,8 +36,8 @@ from fedadb.deploy.http_server import (
 
 MAX_UPLOAD = 1 << 30  # bytes per message, if the command line does not say otherwise
 FORWARDED = {"accept", "content-type", "user-agent"}  # besides Flower's own headers
-HOP_BY_HOP = {"connection", "content-length", "keep-alive", "proxy-authenticate", "trailer",
-              "transfer-encoding", "upgrade"}  # fmt: skip
+HOP_BY_HOP = {"connection", "content-length", "date", "keep-alive", "proxy-authenticate",
+              "trailer", "transfer-encoding", "upgrade"}  # fmt: skip
 LINES_PER_MINUTE = 60  # in the log: a stranger must not fill the disk
 NO_RESPONSE = 503  # of the SuperLink
 
@@ -54,7 +55,6 @@ class Proxy:
 
     Args:
         client: Connects to the SuperLink.
-        registered: The keys of the sites.
         limits: What clients may occupy.
         max_upload: Bytes that a site may upload per message that the server sends it. The bodies of
             push-messages and push-object count, if the SuperLink has answered them. The proxy
@@ -65,17 +65,21 @@ class Proxy:
     def __init__(
         self,
         client: httpx.AsyncClient,
-        registered: node_requests.Keys,
         limits: Limits,
         max_upload: int,
         log: Callable[[str], None],
     ) -> None:
-        self._client, self._registered, self._limits = client, registered, limits
+        self._client, self._limits = client, limits
         self._max_upload, self._log = max_upload, log
-        self._sites = {
-            name: Site(asyncio.Semaphore(limits.requests), max_upload)
-            for name, _ in registered.values()
-        }
+        self._registered: node_requests.Keys = {}
+        self._sites: dict[str, Site] = {}
+
+    def accept(self, registered: node_requests.Keys) -> None:
+        """Accept the requests of these sites from now on, and of no others."""
+        self._registered = registered
+        for name, _ in registered.values():
+            site = Site(asyncio.Semaphore(self._limits.requests), self._max_upload)
+            self._sites.setdefault(name, site)
 
     async def handle(self, connection: Connection) -> None:
         """Answer the requests of a connection; a request that is not a site's closes it."""
@@ -177,6 +181,7 @@ async def serve(
     """Serve until cancelled. The files are the CA's certificate, ours and its key."""
     limits, log = limits or Limits(), LimitedLog()
     ca, certificate, key = files
+    loaded = certificate.read_bytes()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     sockets = listening_sockets(*address)
@@ -187,9 +192,18 @@ async def serve(
             timeout=httpx.Timeout(limits.response, connect=10),
             trust_env=False,  # the environment's proxies are for other machines
         ) as client:
-            proxy = Proxy(client, node_requests.read_keys(sites), limits, max_upload, log)
+            proxy = Proxy(client, limits, max_upload, log)
+            proxy.accept(node_requests.read_keys(sites))
+            following = [
+                asyncio.create_task(follow_keys(sites, proxy.accept, log)),
+                asyncio.create_task(follow_certificate(certificate, key, context, loaded, log)),
+            ]
             on_start()
-            await Server(proxy.handle, context, limits, log).serve(sockets)
+            try:
+                await Server(proxy.handle, context, limits, log).serve(sockets)
+            finally:
+                for task in following:
+                    task.cancel()
     finally:
         for listening in sockets:
             listening.close()

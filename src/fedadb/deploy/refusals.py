@@ -22,6 +22,8 @@ BAD_REQUEST = "bad-request"
 NO_DATA = "no-data"
 BAD_DATA = "bad-data"
 NO_TEST_IMAGES = "no-test-images"
+OUT_OF_RANGE = "out-of-range"
+MASK_USED = "mask-used"
 FAILED = "failed"
 
 SENTENCES = {
@@ -33,10 +35,13 @@ SENTENCES = {
     NO_DATA: "the site has no images; its log says more",
     BAD_DATA: "the site's images cannot be used; its log says why",
     NO_TEST_IMAGES: "the site has no test images of its own",
+    OUT_OF_RANGE: "a weight changed by more than deployment.secure_range; its log says which",
+    MASK_USED: "the site cannot mask its reply a second time",
     FAILED: "the site failed; its log says why",
 }
-# Waiting does not help: somebody must change the experiment, the version or the data first.
-FINAL = frozenset(SENTENCES) - {FAILED}
+# Waiting does not help: somebody must change the experiment, the version or the data first. Masks
+# are new in the server's next attempt.
+FINAL = frozenset(SENTENCES) - {MASK_USED, FAILED}
 
 
 class Refused(NamedTuple):
@@ -82,6 +87,9 @@ def describe(message: Message) -> str:
     round = group if group.isascii() and group.isdigit() and len(group) < 10 else "?"
     what = {
         MessageType.QUERY: "introduction",
+        f"{MessageType.QUERY}.key": "key of the run",
+        f"{MessageType.QUERY}.roster": "keys of all sites",
+        f"{MessageType.QUERY}.end": "end of the run",
         MessageType.TRAIN: f"round {round}",
         MessageType.EVALUATE: "evaluation",
     }

@@ -1,14 +1,14 @@
 """A federation's server: a SuperLink that only this machine reaches, and a proxy for the sites.
 
 Its directory holds the keys (`fedadb deploy keys`), `sites/NAME.pub` for each site that may take
-part, and what the server writes: `superlink.db`, `application/`, `executor.json`, `flower/` and
-`logs/`.
+part, and what the server writes: `audit.jsonl`, `accepted/`, `superlink.db`, `application/`,
+`executor.json`, `flower/`, `logs/` and `private/`.
 """
 
 import json
+import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,38 +16,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from fedadb.core.algorithm import Round
-from fedadb.core.errors import Fault
+from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import size
 from fedadb.core.stream import Stream
 from fedadb.deploy import keys
 from fedadb.deploy.accepted_sites import (
-    REGISTERED,
+    accept_nobody,
     forget_removed_sites,
     public_keys,
-    registered_keys,
     require_keys,
+    update_accepted,
 )
 from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
-from fedadb.deploy.executor import Job
+from fedadb.deploy.audit import AUDIT
+from fedadb.deploy.job import Job
+from fedadb.deploy.messages import VERSION
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.ports import free_port, require_free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, ProcessGroup, flower_command, process_group
-from fedadb.deploy.server_app import FINISHED, STOPPED, status_file
+from fedadb.deploy.server_app import (
+    FINISHED,
+    STOPPED,
+    read_status,
+    require_not_stopped,
+    status_file,
+)
+from fedadb.deploy.server_commands import (
+    SUPERLINK,
+    configure_flower,
+    module_command,
+    proxy_command,
+    superlink_command,
+)
 from fedadb.experiment.build import build_model, make_learner
 from fedadb.experiment.config import Experiment
 from fedadb.progress import Progress, no_progress
-from fedadb.storage.files import write_atomically
+from fedadb.storage.hash_chain import append_entry
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import ROUNDS
 
-SUPERLINK = "fedadb"  # the SuperLink's name in the configuration of Flower's command line
+PRIVATE = "private"  # the directory for the secrets of differentially private runs
 EXECUTOR = "executor"  # the process that trains with the sites
 START_SECONDS = 180.0  # for a process to open its port, and for a Flower command to end
 POLL_SECONDS = 0.5  # between two looks at the run's records
 STALL_SECONDS = 30.0  # after which the status of a round that does not change is shown
+WARNING_SECONDS = 86_400.0  # between two warnings that the certificate ends soon
+SITES_SECONDS = 2.0  # between two looks for sites that were added or removed
 CHECK_SECONDS = 30.0  # between two questions to the SuperLink whether the run still exists
 
 
@@ -82,20 +97,24 @@ class RunningServer:
             raise Fault(f"flwr {words[0]}: {answer.get('error-message', done.stdout)}")
         return dict(answer)
 
-    def register_sites(self) -> None:
-        """Register the public keys in sites/ that the SuperLink does not know yet."""
-        known = registered_keys(self.directory)
-        for name, key in public_keys(self.directory).items():
-            if name not in known:
-                path = self.directory / keys.SITES / f"{name}.pub"
-                try:
-                    self.flwr("supernode", "register", str(path), "--name", name)
-                except Fault as error:
-                    # A server that was killed may have registered the key without noting it.
-                    if "already in use" not in str(error):
-                        raise
-                known[name] = key
-                write_atomically(self.directory / REGISTERED, json.dumps(known).encode())
+    def update_sites(self) -> list[str]:
+        """Accept the sites that are new in sites/, and no longer those that are gone from there.
+
+        Returns a sentence for each change.
+        """
+        return update_accepted(self.directory, self._register, self.audit)
+
+    def audit(self, event: str, **fields: Any) -> None:
+        """Write an event to the server's audit log."""
+        append_entry(self.directory / AUDIT, event, **fields)
+
+    def _register(self, name: str, key: Path) -> None:
+        try:
+            self.flwr("supernode", "register", str(key), "--name", name)
+        except Fault as error:
+            # A server that was killed may have registered the key without noting it.
+            if "already in use" not in str(error):
+                raise
 
     def submit(
         self,
@@ -117,17 +136,16 @@ class RunningServer:
             run=run,
             application=application_hash(application),
             superlink=self.superlink,
-            certificate=str(self.directory / keys.CA),
-            secret=str(self.directory / keys.SECRET),
-            sites=public_keys(self.directory),
+            directory=str(self.directory),
             experiment=experiment.toml(),
             out=str(out.resolve()),
+            private=str(self.directory / PRIVATE),
             from_round=from_round,
             any_kernels=any_kernels,
         )
         file = self.directory / f"{EXECUTOR}.json"
         job.write(file)
-        command = _module_command("fedadb.deploy.executor", str(file))
+        command = module_command("fedadb.deploy.executor", str(file))
         self.processes.start(EXECUTOR, command, restart=False)
         return run
 
@@ -152,11 +170,11 @@ class RunningServer:
             forgotten: Records after these, which the run deletes because it returns to a round.
         """
         checked, shown = time.monotonic(), _Shown(on_status)
+        looked, said, warned = time.monotonic(), set[str](), -math.inf
         while True:
             ended = self.processes.has_ended(EXECUTOR)  # before its last status is read
-            status = _read_status(out)
-            if status.startswith(STOPPED):
-                raise Fault(status.removeprefix(STOPPED))
+            status = read_status(out)
+            require_not_stopped(status)
             shown.update(status, time.monotonic())
             records = read_records(out / ROUNDS)[done:]
             if records != list(forgotten):
@@ -168,7 +186,17 @@ class RunningServer:
             if status == FINISHED and done == total:
                 return
             if ended:
-                raise Fault(self._describe_end("the executor was killed"))
+                raise Temporary(self._describe_end("the executor was killed"))
+            if time.monotonic() - looked > SITES_SECONDS:
+                sentences = self.update_sites()
+                for sentence in sentences:
+                    if sentence not in said:
+                        on_status(sentence)
+                said, looked = set(sentences), time.monotonic()
+            if time.monotonic() - warned > WARNING_SECONDS:
+                warned = time.monotonic()
+                if warning := keys.expiry_warning(self.directory / keys.SERVER):
+                    on_status(warning)
             if time.monotonic() - checked > CHECK_SECONDS:
                 self._require_alive(run, out)
                 checked = time.monotonic()
@@ -177,8 +205,8 @@ class RunningServer:
     def _require_alive(self, run: int, out: Path) -> None:
         """Raise a Fault if Flower ended the run and the executor does not know it."""
         state = str(self.flwr("list", "--run-id", str(run))["runs"][0]["status"])
-        if state.startswith("finished") and not _read_status(out).startswith((FINISHED, STOPPED)):
-            raise Fault(self._describe_end(f"Flower ended the run ({state})"))
+        if state.startswith("finished") and not read_status(out).startswith((FINISHED, *STOPPED)):
+            raise Temporary(self._describe_end(f"Flower ended the run ({state})"))
 
     def _describe_end(self, what: str) -> str:
         return (
@@ -203,11 +231,6 @@ class _Shown:
         if not self.done and not waits:
             self.done = True
             self.on_status(self.status)
-
-
-def _read_status(out: Path) -> str:
-    path = status_file(out)
-    return path.read_text() if path.exists() else ""
 
 
 def upload_limit(experiment: Experiment, progress: Progress = no_progress) -> int:
@@ -238,49 +261,19 @@ def start_server(
     forget_removed_sites(directory)
     inner_port = free_port()
     address = f"127.0.0.1:{inner_port}"
-    environment = {"FLWR_HOME": str(_configure_flower(directory, address))}
+    environment = {"FLWR_HOME": str(configure_flower(directory, address))}
     with process_group(directory / "logs", environment) as processes:
         server = RunningServer(directory, processes, environment, address)
-        processes.start("superlink", _superlink_command(directory, inner_port))
+        processes.start("superlink", superlink_command(directory, inner_port))
         processes.wait_until_open("superlink", "127.0.0.1", inner_port, START_SECONDS)
         # Before the proxy starts: a site whose key is not registered yet would give up.
-        server.register_sites()
+        accept_nobody(directory)
+        server.update_sites()
         limit = [] if max_upload is None else ["--max-upload", str(max_upload)]
-        processes.start("proxy", [*_proxy_command(directory, address, host, port), *limit])
+        processes.start("proxy", [*proxy_command(directory, address, host, port), *limit])
         processes.wait_until_open("proxy", host, port, START_SECONDS)
-        yield server
-
-
-def _configure_flower(directory: Path, address: str) -> Path:
-    """Write the configuration of Flower's command line; returns its directory."""
-    flower = directory / "flower"
-    flower.mkdir(exist_ok=True, mode=0o700)
-    superlink = {"address": address, "root-certificates": str(directory / keys.CA)}
-    table = {"superlink": {"default": SUPERLINK, SUPERLINK: superlink}}
-    write_atomically(flower / "config.toml", tomli_w.dumps(table).encode())
-    return flower
-
-
-def _superlink_command(directory: Path, port: int) -> list[str]:
-    database = directory / "superlink.db"
-    database.touch(mode=0o600)
-    database.chmod(0o600)
-    return [
-        *(flower_command("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)),
-        *("--ssl-ca-certfile", str(directory / keys.CA)),
-        *("--ssl-certfile", str(directory / keys.SERVER)),
-        *("--ssl-keyfile", str(directory / keys.SERVER_KEY)),
-        *("--database", str(database), "--enable-supernode-auth", "--isolation", "process"),
-        *("--superexec-auth-secret-file", str(directory / keys.SECRET)),
-        "--disable-runtime-dependency-installation",
-    ]
-
-
-def _proxy_command(directory: Path, address: str, host: str, port: int) -> list[str]:
-    files = [str(directory / name) for name in (keys.CA, keys.SERVER, keys.SERVER_KEY)]
-    return _module_command("fedadb.deploy.proxy", host, str(port), address, *files)
-
-
-def _module_command(module: str, *words: str) -> list[str]:
-    # -P: nothing is imported from the current directory, where others may be allowed to write.
-    return [sys.executable, "-P", "-m", module, *words]
+        server.audit("started", version=VERSION, listen=f"{host}:{port}")
+        try:
+            yield server
+        finally:
+            server.audit("ended")

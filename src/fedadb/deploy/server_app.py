@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedadb.core.errors import BadInput, Fault
+from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy.site_backend import site_backend
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import start_run
@@ -20,7 +20,13 @@ from fedadb.experiment.toml_tables import parse_toml
 from fedadb.storage.files import write_atomically
 from fedadb.storage.records import Record
 
-STOPPED, FINISHED = "stopped: ", "finished"  # how the last status of a run begins
+FINISHED = "finished"  # the last status of a run
+# How the last status of a run that stopped begins, by the kind of the reason; the first that fits.
+STOPPED: dict[str, type[Exception]] = {
+    "refused: ": BadInput,
+    "stopped for now: ": Temporary,
+    "stopped: ": Fault,
+}
 
 app = ServerApp()
 
@@ -51,10 +57,11 @@ def reported(out: Path) -> Iterator[Callable[[str], None]]:
         yield write_status
         write_status(FINISHED)
     except (BadInput, Fault) as error:
-        write_status(f"{STOPPED}{error}")
+        begins = next(text for text, kind in STOPPED.items() if isinstance(error, kind))
+        write_status(f"{begins}{error}")
         raise
     except Exception as error:
-        write_status(f"{STOPPED}{type(error).__name__}: {error}; the server's log has more")
+        write_status(f"stopped: {type(error).__name__}: {error}; the server's log has more")
         raise
 
 
@@ -65,13 +72,26 @@ def interruption_noted(out: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         out.parent.mkdir(parents=True, exist_ok=True)
-        status_file(out).write_text(f"{STOPPED}by the operator")
+        status_file(out).write_text("stopped: by the operator")
         raise
 
 
 def status_file(out: Path) -> Path:
     """The file that says what the run waits for, or why it stopped."""
     return out.with_name(f"{out.name}.status.txt")
+
+
+def read_status(out: Path) -> str:
+    """The last status of a run; an empty text if it has none yet."""
+    path = status_file(out)
+    return path.read_text() if path.exists() else ""
+
+
+def require_not_stopped(status: str) -> None:
+    """Raise the reason if a run's status says that it stopped."""
+    for begins, kind in STOPPED.items():
+        if status.startswith(begins):
+            raise kind(status.removeprefix(begins))
 
 
 def train_with_sites(
@@ -81,9 +101,20 @@ def train_with_sites(
     on_status: Callable[[str], None] = lambda status: None,
     from_round: int | None = None,
     any_kernels: bool = False,
+    private: Path | None = None,
 ) -> Generator[Record]:
-    """Train with the sites of the grid, or resume; yields the record of each new round."""
-    backend = partial(site_backend, grid=grid, out=out, on_status=on_status)
+    """Train with the sites of the grid, or resume; yields the record of each new round.
+
+    `private` is the server's directory for the secrets of private runs.
+    """
+    backend = partial(
+        site_backend,
+        grid=grid,
+        out=out,
+        on_status=on_status,
+        private=private,
+        returns=from_round is not None,
+    )
     with start_run(
         experiment, out, make_backend=backend, from_round=from_round, any_kernels=any_kernels
     ) as active:

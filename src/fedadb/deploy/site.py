@@ -5,6 +5,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fedadb.core.errors import BadInput
@@ -12,9 +13,12 @@ from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy import keys
 from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
 from fedadb.deploy.ports import parse_address
+from fedadb.deploy.roster import read_roster
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
+from fedadb.storage.hash_chain import append_entry
 
+EXPIRED = 10  # OpenSSL's code for a certificate that has expired
 RETRY_SECONDS = 5.0  # between two attempts to reach a server that does not run yet
 
 
@@ -38,6 +42,7 @@ def run_site(
         log: Called with a line for everything that happens.
         max_runs: The number of runs of the experiment in which the site takes part.
     """
+    from fedadb.deploy.audit import AUDIT
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
 
@@ -46,6 +51,12 @@ def run_site(
         raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
     keys.require_private(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
+    if warning := keys.expiry_warning(ca):
+        log(warning)
+    if experiment.deployment.secure_aggregation:
+        roster = read_roster(directory)
+        log(f"{roster.name} of the sites {', '.join(sorted(roster.public_keys))}")
+        log(f"fingerprint of their keys, which must be the same at all: {roster.fingerprint}")
     host, port = parse_address(server, "--server")
     check_data(experiment, data)
     with tempfile.TemporaryDirectory() as temporary:
@@ -56,7 +67,9 @@ def run_site(
         _wait_for_server(host, port, ca, log)
         state = str(directory.absolute() / "state")
         config = {"data": data, "state": state, "threads": threads, "max-runs": max_runs}
-        serve(Node(app, accepted, config, experiment.toml(), log), server, ca, key)
+        config["directory"] = str(directory.absolute())
+        audit = partial(append_entry, directory / AUDIT)
+        serve(Node(app, accepted, config, experiment.toml(), log, audit), server, ca, key)
 
 
 def check_data(e: Experiment, data: str) -> None:
@@ -102,6 +115,15 @@ def _wait_for_server(host: str, port: int, ca: Path, log: Callable[[str], None])
             ):
                 return
         except ssl.SSLCertVerificationError as error:
+            if error.verify_code == EXPIRED:  # the server's operator can renew it at any time
+                if not logged:
+                    log(
+                        f"waiting for {server}, whose certificate has expired: its operator can "
+                        "renew it with `fedadb deploy keys DIRECTORY --renew`"
+                    )
+                logged = True
+                time.sleep(RETRY_SECONDS)
+                continue
             raise BadInput(
                 f"{server} has no certificate that {ca} signed: {error.verify_message}"
             ) from error

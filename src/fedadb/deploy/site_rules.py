@@ -22,7 +22,7 @@ from fedadb.core.errors import Fault
 from fedadb.core.transform import Bounded, Transform
 from fedadb.datasets.arrays import is_image_shape
 from fedadb.deploy.agreement import require_same_settings, require_same_version, shared_settings
-from fedadb.deploy.delivery import EVALUATE, QUERY, TRAIN
+from fedadb.deploy.delivery import END, EVALUATE, KEY, QUERY, ROSTER, TRAIN
 from fedadb.deploy.messages import MAX_VALUES, Request, request_in, shown, table_in
 from fedadb.deploy.refusals import BAD_REQUEST, NOT_ALLOWED, Refusal
 from fedadb.experiment.config import Experiment
@@ -42,7 +42,7 @@ RUN = re.compile(r"[0-9a-f]{8,64}")
 
 def require_known_type(kind: str) -> None:
     """Raise a Refusal unless a message has one of the types that this package sends."""
-    if kind not in (QUERY, TRAIN, EVALUATE):
+    if kind not in (QUERY, TRAIN, EVALUATE, KEY, ROSTER, END):
         raise Refusal(BAD_REQUEST, "the message has an unknown type", travels=True)
 
 
@@ -66,6 +66,8 @@ def read_request(content: RecordDict, kind: str, e: Experiment) -> Request:
     _require_in_range(request)
     if kind == EVALUATE and e.deployment.evaluate == "server":
         raise _not_allowed("deployment.evaluate is 'server' here, so this site tests no models")
+    if kind in (KEY, ROSTER, END) and not e.deployment.secure_aggregation:
+        raise _not_allowed("deployment.secure_aggregation is false here, so this site has no key")
     if kind == TRAIN:
         _require_own_round(request, e)
     if kind != QUERY and not RUN.fullmatch(request.run):  # it becomes a path
@@ -79,6 +81,7 @@ def _require_in_range(request: Request) -> None:
         all(0 <= n < 1 << 60 for n in (t, total, examples, request.last_used))
         and 0 <= clients <= MAX_CLIENTS
         and -1 <= request.client < MAX_CLIENTS
+        and 0 <= request.attempt < MAX_TIMES
         and math.isfinite(lr_factor)
         and len(request.run) <= 64
     )
@@ -206,7 +209,7 @@ def count_request(state: Path, kind: str, request: Request, e: Experiment, max_r
             )
         asked.client, t = request.client, str(request.round.t)
         asked.rounds[t] = asked.rounds.get(t, 0) + 1
-    else:
+    elif kind == EVALUATE:
         asked.evaluations += 1
     if max(asked.rounds.values(), default=0) > MAX_TIMES:
         raise _not_allowed(f"the server asked for round {request.round.t} {MAX_TIMES} times")

@@ -32,6 +32,7 @@ from fedadb.storage.tensorfile import read_tensors, write_tensors
 
 OptimizerState = TypeVar("OptimizerState", default=tuple[()])
 FilterStates = TypeVar("FilterStates", default=tuple[()])
+MechanismState = TypeVar("MechanismState", default=tuple[()])
 ROUND = TypeAdapter(Round)
 VERSIONS = TypeAdapter(list[tuple[NonNegativeInt, PositiveInt]])
 SHAPES = TypeAdapter(dict[str, tuple[NonNegativeInt, ...]])
@@ -106,16 +107,22 @@ def _refuse_kernels(path: Path, stored: str, kernels: str) -> str:
     )
 
 
-class _State(NamedTuple, Generic[S, OptimizerState, FilterStates]):
+class _State(NamedTuple, Generic[S, OptimizerState, FilterStates, MechanismState]):
     """The part of a Snapshot that a checkpoint holds, in the order of its fields."""
 
     server: S
     optimizer_state: OptimizerState
     filter_states: FilterStates
+    mechanism_state: MechanismState
 
 
-def _state(snapshot: Snapshot[S]) -> _State[S, Any, Any]:
-    return _State(snapshot.server, snapshot.optimizer_state, snapshot.filter_states)
+def _state(snapshot: Snapshot[S]) -> _State[S, Any, Any, Any]:
+    return _State(
+        snapshot.server,
+        snapshot.optimizer_state,
+        snapshot.filter_states,
+        snapshot.mechanism_state,
+    )
 
 
 def keep_earlier_checkpoint(directory: Path, t: int) -> None:

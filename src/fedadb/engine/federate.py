@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple
 
 from fedadb.core.algorithm import B, C, Round, S
 from fedadb.core.errors import BadInput, Diverged, Fault
-from fedadb.core.filter import Filter, receive_through, restore
+from fedadb.core.filter import NOT_FINITE, Filter, receive_through, restore
 from fedadb.core.packing import pack, shapes, size
 from fedadb.core.replies import MissingReply, Replies, Reply, U
 from fedadb.core.server_optimizers import ServerOptimizer
@@ -21,6 +21,8 @@ from fedadb.core.vector import Vector, Weights, is_finite
 from fedadb.engine.cohorts import Cohort
 from fedadb.engine.local import Learner
 from fedadb.engine.process import one_thread
+from fedadb.filters.dp import DP
+from fedadb.filters.mechanism import Mechanism
 
 
 class ReplyNote(NamedTuple):
@@ -39,6 +41,7 @@ class Snapshot(NamedTuple, Generic[S]):
     server: S
     optimizer_state: Any = ()  # of the server's optimiser
     filter_states: tuple[Any, ...] = ()  # what the server keeps for each filter
+    mechanism_state: Any = ()  # of the mechanism, if the federation is differentially private
     sent: Any = None  # the round's broadcast
     clients: Sequence[int] = ()  # those whose replies were used
     replies: Sequence[ReplyNote] = ()  # of these clients
@@ -49,7 +52,10 @@ class Snapshot(NamedTuple, Generic[S]):
 
 
 def initial(
-    learner: Learner[S, B, C, U], before: Round, optimizer: ServerOptimizer | None = None
+    learner: Learner[S, B, C, U],
+    before: Round,
+    optimizer: ServerOptimizer | None = None,
+    mechanism: Mechanism | None = None,
 ) -> Snapshot[S]:
     """A federation before its first round, with the model's initial weights.
 
@@ -64,6 +70,7 @@ def initial(
         learner.algorithm.init(w),
         optimizer.init(w) if optimizer else (),
         tuple(one.init(w) for one in learner.filters),
+        mechanism.init() if mechanism else (),
     )
 
 
@@ -76,10 +83,12 @@ def federate(
     start: Snapshot[S],
     optimizer: ServerOptimizer | None = None,
     inspect: Callable[[Reply[U]], Any] = lambda reply: None,
+    mechanism: Mechanism | None = None,
 ) -> Iterator[Snapshot[S]]:
     """Train the rounds after `start`, and yield a Snapshot after each.
 
-    While the generator is active, torch computes in one thread.
+    While the generator is active, torch computes in one thread. A round may have no clients: then
+    the server stays as it is, unless a mechanism adds noise.
 
     Args:
         learner: The algorithm, the model, the local plan and the filters.
@@ -89,6 +98,7 @@ def federate(
         start: Where to begin; `start.round.total` is the last round.
         optimizer: Takes the server's step towards what the algorithm aggregates; None: all of it.
         inspect: Called with each reply as it arrives; its results are in the Snapshot.
+        mechanism: Makes the federation differentially private; the filter DP needs it.
 
     ```python
     algorithm, rows = learner.algorithm, sum(len(shard) for shard in shards)
@@ -100,7 +110,9 @@ def federate(
     """
     algorithm, f, plan = learner.algorithm, learner.f, learner.plan
     s, optimizer_state, states = start.server, start.optimizer_state, list(start.filter_states)
-    name = algorithm.name
+    mechanism_state, name = start.mechanism_state, algorithm.name
+    if mechanism is None and any(isinstance(one, DP) for one in learner.filters):
+        raise BadInput("the filter DP adds no noise by itself; give federate its mechanism")
     upload_shapes = start.upload_shapes
     with one_thread():
         for t in range(start.round.t + 1, start.round.total + 1):
@@ -112,26 +124,33 @@ def federate(
                 raise type(error)(f"{name}: the server in round {t}: {error}") from error
             broadcast_seconds = time.perf_counter() - began
             chosen = choose(t)
-            answers = cohort(sent, chosen, round)
+            answers = cohort(sent, chosen, round) if chosen else Replies((), (), needed=0)
             arrivals = _Arrivals(name, round, chosen, inspect, upload_shapes, answers.needed)
+            if mechanism is not None:
+                arrivals.tolerate_any()
             noted = arrivals.note(answers, learner.filters, sent.w)
             filtered = receive_through(learner.filters, noted, states, sent.w, round)
             usable = arrivals.select(filtered)
-            proposal = algorithm.aggregate(s, Replies(usable, answers.rows), round)
-            for _ in usable:  # `aggregate` may have stopped early; every client is trained
-                pass
+            replies: Replies[Reply[Any]] = Replies(usable, answers.rows)
+            if mechanism is not None:
+                replies, mechanism_state = mechanism.release(usable, mechanism_state, sent.w, t)
+            if chosen or mechanism is not None:
+                proposal = algorithm.aggregate(s, replies, round)
+                for _ in usable:  # `aggregate` may have stopped early; every client is trained
+                    pass
+                if optimizer is None:
+                    s = proposal
+                else:
+                    w, optimizer_state = optimizer.step(s.w, proposal.w, optimizer_state, round)
+                    s = proposal._replace(w=w)  # type: ignore[attr-defined]
             upload_shapes = arrivals.shapes
-            if optimizer is None:
-                s = proposal
-            else:
-                w, optimizer_state = optimizer.step(s.w, proposal.w, optimizer_state, round)
-                s = proposal._replace(w=w)  # type: ignore[attr-defined]
             _require_finite(s, f"{name}: the server diverged in round {t}")
             yield Snapshot(
                 round,
                 s,
                 optimizer_state,
                 tuple(states),
+                mechanism_state,
                 sent,
                 arrivals.used,
                 [arrivals.notes[k] for k in arrivals.used],
@@ -151,20 +170,26 @@ class _Arrivals:
     inspect: Callable[[Reply[Any]], Any]
     shapes: Mapping[str, tuple[int, ...]]  # of an upload's tensors; empty before the first one
     needed: int  # the replies that a round needs
+    drops_diverged: bool = False  # whether a reply that is not finite is lost, not the whole run
     notes: dict[int, ReplyNote] = field(default_factory=dict)
     used: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
 
+    def tolerate_any(self) -> None:
+        """Let no client decide whether the run continues: that would not be private."""
+        self.needed, self.drops_diverged = 0, True
+
     def note(
         self,
-        answers: Iterable[Reply[Any] | MissingReply],
+        answers: Replies[Reply[Any] | MissingReply],
         filters: Sequence[Filter],
         u: Vector,
     ) -> Iterator[Any]:
         """The answers as they arrive, but not compressed; a note is taken of each reply."""
         for k, answer in zip(self.clients, answers, strict=True):
             if isinstance(answer, Reply):
-                received, answer = size(answer), restore(filters, answer, u)
+                received = size(answer) if answers.received is None else answers.received
+                answer = restore(filters, answer, u)
                 self._require_same_shapes(k, answer)
                 measured = {name: float(value) for name, value in answer.measured.items()}
                 self.notes[k] = ReplyNote(
@@ -177,6 +202,8 @@ class _Arrivals:
         for k, answer in itertools.zip_longest(self.clients, answers):
             if k is None or answer is None:
                 raise BadInput("a filter's `incoming` must yield a reply for each reply")
+            if self.drops_diverged and isinstance(answer, Reply) and not is_finite(answer.w.flat):
+                answer = NOT_FINITE
             if isinstance(answer, MissingReply):
                 self.lost[k] = answer.reason
                 continue

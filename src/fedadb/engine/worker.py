@@ -115,6 +115,7 @@ class Worker:
     def serve(self, connection: Connection, parent: int) -> None:
         """Carry out what the parent's messages ask for, until one says "end" or the parent ends."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         end_with_parent()
         if os.getppid() != parent:  # it ended before the line above took effect
             os._exit(1)

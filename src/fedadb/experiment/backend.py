@@ -10,7 +10,21 @@ from fedadb.engine.evaluate import Evaluator, TestSet
 from fedadb.engine.federate import Snapshot
 from fedadb.experiment.build import DataSummary
 from fedadb.experiment.config import Experiment
+from fedadb.filters.mechanism import NoiseSource
 from fedadb.progress import Progress
+
+
+class RandomSource(NoiseSource, Protocol):
+    """Draws the clients of each round, and the noise of a differentially private run."""
+
+    @property
+    def secret(self) -> bool:
+        """Whether nobody else can draw the same; a simulation's seed is no secret."""
+        ...
+
+    def sample(self, t: int) -> Sequence[int]:
+        """The clients of round t."""
+        ...
 
 
 class Backend(Protocol):
@@ -30,6 +44,9 @@ class Backend(Protocol):
     def test_set(self) -> TestSet | None:
         """The test data on this machine; None if only the sites have any."""
         ...
+
+    @property
+    def random(self) -> RandomSource: ...
 
     def open(
         self, memories: MutableMapping[int, Any]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedadb import datasets
@@ -20,6 +21,7 @@ from fedadb.engine.local import Learner
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.held_out import hold_out, remove_rows
 from fedadb.experiment.settings import Engine, Federation
+from fedadb.filters.mechanism import SimulatedNoise
 from fedadb.kernels.selection import select_body, select_convolutions
 from fedadb.partition import Labels, Rows
 from fedadb.partition.protocol import class_counts
@@ -34,10 +36,13 @@ class DataSummary(NamedTuple):
     counts: list[list[int]]  # n_{k,c}; for real sites, one number per site: its rows
     domains: tuple[str, ...]  # names of the domains or sites that the model is tested on
     digest: str  # of the data and their partition, so that no run resumes on other data
+    only_sum: int | None = None  # N, if no client's own number of rows is known
 
     @property
     def examples(self) -> int:
         """N: the number of rows of all clients."""
+        if self.only_sum is not None:
+            return self.only_sum
         return sum(sum(counts) for counts in self.counts)
 
 
@@ -177,8 +182,26 @@ def sample_clients(federation: Federation, seed: int, t: int) -> list[int]:
         rng: Any = np.random.RandomState(t - 1)  # the generator of the reference code
     else:
         rng = Stream(seed).at("sampling", t).numpy()
+    if federation.sampling == "poisson":
+        return poisson_sample(federation, rng.random(federation.clients))
     chosen: list[int] = rng.choice(federation.clients, federation.sampled, replace=False).tolist()
     return chosen
+
+
+@dataclass(frozen=True)
+class SeededSource(SimulatedNoise):
+    """Draws clients and noise by the experiment's seed."""
+
+    federation: Federation
+    secret = False
+
+    def sample(self, t: int) -> list[int]:
+        return sample_clients(self.federation, self.rng.seed, t)
+
+
+def poisson_sample(federation: Federation, uniforms: NDArray[np.float64]) -> list[int]:
+    """The clients whose number in [0, 1) is below the participation."""
+    return np.flatnonzero(uniforms < federation.participation).tolist()
 
 
 def has_bfloat16() -> bool:

@@ -32,7 +32,12 @@ class ClientModels:
 
 
 def client_scores(now: Snapshot[Any], counts: Sequence[Sequence[int]]) -> Record:
-    """In- and out-of-distribution accuracy of the clients' models, weighted by their rows."""
+    """In- and out-of-distribution accuracy of the clients' models, weighted by their rows.
+
+    A round without clients has none.
+    """
+    if not now.replies:
+        return {}
     rows = [note.examples for note in now.replies]
     accuracies = [
         in_and_out_of_distribution(note.inspected, counts[k])

@@ -24,6 +24,12 @@ from fedadb.experiment.dataset_name import check_dataset
 from fedadb.experiment.named_algorithms import algorithm_table, to_algorithm
 from fedadb.experiment.own_model import model_table, to_model
 from fedadb.experiment.presets import DATASET, complete
+from fedadb.experiment.privacy import check_privacy, check_private_federation
+from fedadb.experiment.secure_aggregation import (
+    deployment_table,
+    require_all_clients,
+    require_only_sums,
+)
 from fedadb.experiment.settings import PAPER_VARIES, Server, Settings
 from fedadb.filters import FILTERS
 from fedadb.models import Architecture
@@ -52,10 +58,8 @@ class Experiment(Settings):
                 super().__init__(**given)
             except ValidationError as error:
                 raise BadInput(validation.explain(error, "", Experiment)) from error
-            if (
-                "federation" in given
-            ):  # a site of a real federation does not know how many there are
-                self.require_enough_replies()
+            if "federation" in given:  # a site of a real federation does not know it
+                self.check_federation()
 
     # Python takes data in memory as well.
     dataset: Annotated[str | Data, PAPER_VARIES] = DATASET  # type: ignore[assignment]
@@ -145,7 +149,7 @@ class Experiment(Settings):
             if one.replaces_replies and self.algorithm.needs_single_replies:
                 raise BadInput(
                     f"filter: {type(one).__name__} replaces replies by a result of several, but "
-                    f"{name} needs single replies"
+                    f"{name} needs single replies; drop the filter, or choose another method"
                 )
             kind = upload_kind(self.algorithm)
             if one.replaces_replies and kind is not None and kind is not Weights:
@@ -155,12 +159,23 @@ class Experiment(Settings):
                     f"{name} also send {', '.join(others)}; choose a method that sends weights only"
                 )
         check_filters(self.filter, self.algorithm)
+        check_privacy(self)
+        if self.deployment.secure_aggregation:
+            require_only_sums(self)
         return self
 
-    def require_enough_replies(self) -> None:
-        """Raise BadInput if a round has too few clients for a filter."""
+    def check_federation(self) -> None:
+        """Raise BadInput if a filter or a secure sum cannot work with the clients of a round."""
+        check_private_federation(self)
         m = self.federation.sampled
+        if self.deployment.secure_aggregation:
+            require_all_clients(self.federation)
         for one in self.filter:
+            if one.replies_needed > 1 and self.federation.sampling == "poisson":
+                raise BadInput(
+                    f"filter: {one} needs at least {one.replies_needed} replies per round, but "
+                    "with federation.sampling = 'poisson' a round may have none; use 'seeded'"
+                )
             if m < one.replies_needed:
                 raise BadInput(
                     f"filter: {one} needs at least {one.replies_needed} replies per round, but a "
@@ -183,7 +198,7 @@ class Experiment(Settings):
         server = {"optimizer": _named_or_none(self.server.optimizer)}
         kept = self.keep_broadcasts
         # A key that all runs have would change the names of runs that have no attack.
-        attack = {"attack": validation.to_named_table(ATTACKS, self.attack)} if self.attack else {}
+        attack = {"attack": _short_table(ATTACKS, self.attack)} if self.attack else {}
         return {
             "dataset": str(self.dataset),
             "rounds": self.rounds,
@@ -198,9 +213,9 @@ class Experiment(Settings):
             "local": local,
             "server": server,
             "algorithm": algorithm_table(self.algorithm),
-            "filter": [_filter_table(one) for one in self.filter],
+            "filter": [_short_table(FILTERS, one) for one in self.filter],
             "engine": validation.to_table(self.engine),
-            "deployment": validation.to_table(self.deployment),
+            "deployment": deployment_table(self.deployment),
             **attack,
         }
 
@@ -222,13 +237,13 @@ def _attack(given: Any) -> Attack | None:
     return attack
 
 
-def _filter_table(one: Filter) -> dict[str, Any]:
-    """Of our own filters, a setting without a value is left out.
+def _short_table(registry: Mapping[str, type[Any]], one: Any) -> dict[str, Any]:
+    """Of our own filters and attacks, a setting without a value is left out.
 
     `clip` had no `quantile` at first, and its runs keep their names.
     """
-    table = validation.to_named_table(FILTERS, one)
-    ours = type(one) in FILTERS.values()
+    table = validation.to_named_table(registry, one)
+    ours = type(one) in registry.values()
     return {key: v for key, v in table.items() if v != "none"} if ours else table
 
 

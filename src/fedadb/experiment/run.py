@@ -32,14 +32,17 @@ from fedadb.engine.memories import Memories, ReadOnlyMemories
 from fedadb.engine.pipeline import evaluated
 from fedadb.engine.process import one_thread
 from fedadb.experiment.backend import Backend, MakeBackend
-from fedadb.experiment.build import make_learner, sample_clients
+from fedadb.experiment.build import make_learner
 from fedadb.experiment.client_models import ClientModels, client_scores
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.disclosure import markdown
 from fedadb.experiment.environment import note_environment
 from fedadb.experiment.identity import default_directory, require_same_run
 from fedadb.experiment.observation import ObserverOrFunction, RunLog, as_observers, observed
 from fedadb.experiment.personal import personal_record, write_accuracies
-from fedadb.experiment.simulation import simulation
+from fedadb.experiment.privacy import privacy_of
+from fedadb.experiment.simulation import attackers, simulation
+from fedadb.filters.mechanism import Mechanism
 from fedadb.kernels.selection import kernels_of
 from fedadb.progress import Progress, no_progress
 from fedadb.storage.files import locked, write_atomically
@@ -47,11 +50,13 @@ from fedadb.storage.records import (
     Record,
     append_record,
     mean_measurements,
+    privacy_statement,
     read_records,
     truncate_records,
 )
 from fedadb.storage.run_directory import (
     CHECKPOINT,
+    DISCLOSURE,
     EARLIER_CHECKPOINTS,
     ENVIRONMENT,
     EXPERIMENT,
@@ -230,18 +235,23 @@ def start_run(
             checkpoint = out / CHECKPOINT
             if from_round is not None:
                 checkpoint = find_checkpoint(out, from_round)
-            start, memories = _resume(experiment, backend, checkpoint, any_kernels)
+            privacy = privacy_of(experiment)
+            mechanism = privacy.mechanism(backend.random) if privacy else None
+            start, memories = _resume(experiment, backend, checkpoint, any_kernels, mechanism)
             if from_round is not None:  # nothing is removed before all checks
                 return_to_round(out, from_round)
             write_atomically(out / EXPERIMENT, experiment.toml().encode())
-            classes, counts, domains, _ = backend.data
-            partition = {"classes": classes, "counts": counts, "domains": domains}
+            write_atomically(out / DISCLOSURE, markdown(experiment.table()).encode())
+            classes, counts, domains, *_ = backend.data
+            partition: dict[str, Any] = {"classes": classes, "counts": counts, "domains": domains}
+            if experiment.attack is not None:
+                partition["attackers"] = sorted(attackers(experiment))
             write_atomically(out / PARTITION, json.dumps(partition).encode())
             kernels = kernels_of(backend.f)
             note_environment(out / ENVIRONMENT, start.round.t, experiment, kernels)
             done = truncate_records(out / ROUNDS, start.round.t)
             with (
-                closing(_train(experiment, backend, out, start, memories)) as trained,
+                closing(_train(experiment, backend, out, start, memories, mechanism)) as trained,
                 observed(watching, experiment, out, done, trained) as rounds,
             ):
                 yield ActiveRun(out, done, rounds)
@@ -260,13 +270,19 @@ def _finished_records(experiment: Experiment, out: Path) -> list[Record]:
 
 
 def _resume(
-    experiment: Experiment, backend: Backend, checkpoint: Path, any_kernels: bool
+    experiment: Experiment,
+    backend: Backend,
+    checkpoint: Path,
+    any_kernels: bool,
+    mechanism: Mechanism | None,
 ) -> tuple[Snapshot[HasWeights], Memories[Any]]:
     """The state of the checkpoint, or the initial one without it; and the clients' memories."""
     learner, w = make_learner(experiment, backend.f), backend.f.weights()
-    clients, examples = experiment.federation.clients, backend.data.examples
+    clients = experiment.federation.clients
+    # Clients are told the number of all rows, unless it is private; then each counts as one.
+    examples = clients if mechanism else backend.data.examples
     before = Round(0, experiment.rounds, clients, examples)
-    start = initial(learner, before, experiment.server.optimizer)
+    start = initial(learner, before, experiment.server.optimizer, mechanism)
     versions: dict[int, int] = {}
     if checkpoint.exists():
         digest, kernels = backend.data.digest, kernels_of(backend.f)
@@ -287,6 +303,7 @@ def _train(
     out: Path,
     start: Snapshot[HasWeights],
     memories: Memories[Any],
+    mechanism: Mechanism | None,
 ) -> Generator[Record]:
     """Train the rounds after `start`; record and save each one, and yield its record."""
     algorithm, f = experiment.algorithm, backend.f
@@ -298,11 +315,12 @@ def _train(
         rounds = federate(
             learner,
             cohort,
-            choose=lambda t: sample_clients(experiment.federation, experiment.seed, t),
+            choose=backend.random.sample,
             rng=rng,
             start=start,
             optimizer=experiment.server.optimizer,
             inspect=client_models.evaluate if client_models else lambda reply: None,
+            mechanism=mechanism,
         )
         for (now, versions), scores in evaluated(
             _committed(rounds, backend, memories),
@@ -336,6 +354,9 @@ def _train(
             yield record
             began += time.perf_counter() - paused  # what the caller does is no training time
     metadata = {"experiment": experiment.toml(), "classes": json.dumps(backend.data.classes)}
+    if privacy := privacy_of(experiment):
+        recorded = privacy.record(now.mechanism_state, simulated=not backend.random.secret)
+        metadata["privacy"] = privacy_statement(recorded)
     weights = pack(algorithm.deployed(now.server)) | f.constants()
     write_tensors(out / MODEL, weights, metadata)
 
@@ -371,21 +392,32 @@ def _record(
     seconds: float,
 ) -> Record:
     seconds_key = experiment.algorithm.broadcast_seconds_key
-    lost = {backend.client_name(k): reason for k, reason in now.lost.items()}
+    privacy, secret = privacy_of(experiment), backend.random.secret
     known = {
         "round": now.round.t,
         **{key: value for key, value in scores._asdict().items() if value not in ((), None)},
-        "clients": now.clients,
-        **({"lost": lost} if lost else {}),
+        "clients": [],  # secret: who takes part in a round is not to be known
         "bytes_down": size(now.sent),
-        "bytes_up": fmean(note.bytes for note in now.replies),
+        **({} if secret else _who_replied(backend, now)),
         "lr": experiment.local.lr_at(now.round.t, now.round.total),
         "seconds": seconds,
         **({seconds_key: now.broadcast_seconds} if seconds_key else {}),
     }
+    if privacy:  # what clients measure on their rows is not private
+        return known | privacy.record(now.mechanism_state, simulated=not secret)
     measured = mean_measurements([note.measured for note in now.replies])
     # A measurement never replaces one of the keys above.
     return known | {k: v for k, v in measured.items() if k not in known}
+
+
+def _who_replied(backend: Backend, now: Snapshot[HasWeights]) -> Record:
+    lost = {backend.client_name(k): reason for k, reason in now.lost.items()}
+    bytes_up = [note.bytes for note in now.replies]
+    return {
+        "clients": now.clients,
+        **({"lost": lost} if lost else {}),
+        "bytes_up": fmean(bytes_up) if bytes_up else 0.0,
+    }
 
 
 def done_rounds(out: Path) -> int:

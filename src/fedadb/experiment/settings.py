@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from fedadb.core.errors import BadInput
 from fedadb.experiment import validation
@@ -34,6 +34,8 @@ ROUNDING = Role(affects="rounding", shared=False, fixed_by_paper=False)
 # values; in a real federation, some of these settings decide which replies are used.
 NO_EFFECT = Role(affects="nothing", shared=False, fixed_by_paper=False)
 AGREED = Role(affects="nothing", fixed_by_paper=False)  # a site allows it, or refuses to take part
+# It changes bits, and what a site sends.
+AGREED_RESULTS = Role(fixed_by_paper=False)
 
 # The tables that may name a class of the user's own.
 OWN_PARTS = (
@@ -65,11 +67,12 @@ class Federation:
     partition_seed: Annotated[int | None, SERVER] = None
     # "seeded": the clients of round t follow from (seed, t). "reference": from t alone, as in the
     # code that the paper builds on (the FedNTD and FedSOL repositories), so all seeds sample alike.
-    sampling: Annotated[Literal["seeded", "reference"], SERVER] = "seeded"
+    # "poisson": each client takes part with probability ρ, so a round has ρK on average, or none.
+    sampling: Annotated[Literal["seeded", "reference", "poisson"], SERVER] = "seeded"
 
     @property
     def sampled(self) -> int:
-        """The number of clients in a round."""
+        """The number of clients in a round, on average if they are sampled one by one."""
         return int(self.clients * self.participation + 1e-9)
 
 
@@ -113,7 +116,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Deployment:
-    """How the server of a real federation deals with its sites. Simulations ignore it."""
+    """How the server of a real federation deals with its sites.
+
+    Simulations use the settings of secure aggregation, and ignore the others.
+    """
 
     classes: Annotated[tuple[str, ...], NO_EFFECT] = ()  # class names, if the server has no data
     # channels, height and width of an image, if the server has no data
@@ -136,12 +142,16 @@ class Deployment:
     rows: Annotated[Mapping[str, Annotated[int, Ge(1)]], NO_EFFECT] = dataclasses.field(
         default_factory=dict
     )
+    # whether the server learns the sum of all replies only
+    secure_aggregation: Annotated[bool, AGREED_RESULTS] = False
+    # largest change of a weight in a round that secure aggregation encodes
+    secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 4.0
 
 
 class Settings(BaseModel):
     """The part of an experiment that needs no torch."""
 
-    model_config = validation.STRICT
+    model_config: ClassVar[ConfigDict] = validation.STRICT
 
     # a name from `fedadb data list`, or your own data: csv:PATH, npz:PATH or folder:PATH
     dataset: Annotated[str, PAPER_VARIES] = DATASET

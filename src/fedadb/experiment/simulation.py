@@ -29,12 +29,14 @@ from fedadb.engine.stacked import Stacked
 from fedadb.experiment.build import (
     DataSummary,
     FederatedData,
+    SeededSource,
     build_data,
     build_model,
     make_learner,
     pick_device,
 )
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.secure_aggregation import counts_alike, require_cryptography
 from fedadb.experiment.sizes import warn_of_few_steps
 from fedadb.progress import Progress, no_progress
 
@@ -48,7 +50,9 @@ def simulation(experiment: Experiment, progress: Progress) -> Iterator["Simulati
             f"engine.backend = 'ray': its actors train on CPUs, but engine.device = "
             f"{experiment.engine.device!r} means {device.type} here; set engine.device = 'cpu'"
         )
-    experiment.require_enough_replies()
+    experiment.check_federation()
+    if experiment.deployment.secure_aggregation:
+        require_cryptography()
     worker_count(experiment, device.type)  # raises if the experiment asks for too much
     data = build_data(experiment, progress)
     warn_of_few_steps(experiment.local, data.summary.counts)
@@ -80,6 +84,10 @@ class Simulation:
     def data(self) -> DataSummary:
         return self.federated.summary
 
+    @property
+    def random(self) -> SeededSource:
+        return SeededSource(Stream(self.experiment.seed), self.experiment.federation)
+
     def client_name(self, k: int) -> str:
         return str(k)
 
@@ -100,17 +108,28 @@ class Simulation:
         keep_freed_memory()
         if self.experiment.engine.cohort == "stacked":
             stacked = Stacked(learner, self.federated.shards, rng, memories)
-            yield self._attacked(stacked), ImmediateEvaluator(self.recorded_set)
+            yield self._wrapped(stacked), ImmediateEvaluator(self.recorded_set)
             return
         with self._cohort(learner, rng, memories) as cohort:
             immediate = ImmediateEvaluator(self.recorded_set)
-            yield self._attacked(cohort), cohort if isinstance(cohort, Pool) else immediate
+            yield self._wrapped(cohort), cohort if isinstance(cohort, Pool) else immediate
 
-    def _attacked(self, cohort: Cohort[Any]) -> Cohort[Any]:
+    def _wrapped(self, cohort: Cohort[Any]) -> Cohort[Any]:
+        """The cohort with what happens between its clients and the server."""
         e = self.experiment
-        if e.attack is None:
-            return cohort
-        return Attacked(cohort, e.attack, attackers(e), Stream(e.seed))
+        if e.attack is not None:
+            return Attacked(cohort, e.attack, attackers(e), Stream(e.seed))
+        if e.deployment.secure_aggregation:
+            from fedadb.engine.securely_summed import SecurelySummed  # late: it needs an extra
+
+            return SecurelySummed.of(
+                cohort,
+                e.federation.clients,
+                e.deployment.secure_range,
+                counts_alike(e),
+                e.algorithm.measures,
+            )
+        return cohort
 
     @contextmanager
     def _cohort(

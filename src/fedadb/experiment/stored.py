@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
@@ -89,6 +89,7 @@ class SitesFile(TypedDict):
     names: list[str]
     rows: list[int]
     data: DataSpec
+    attempt: NotRequired[int]  # of secure aggregation
 
 
 def read_sites(path: Path) -> SitesFile:

@@ -32,6 +32,7 @@ class ModelCard(NamedTuple):
     std: tuple[float, ...]
     # The number of training images that batch statistics were frozen from; 0: the model has none.
     frozen: int = 0
+    privacy: str = ""  # what differential privacy promises, with ε and δ; "": nothing
 
     def to_strings(self) -> dict[str, str]:
         """The card as text by field: JSON, except for the experiment's TOML."""
@@ -42,6 +43,7 @@ class ModelCard(NamedTuple):
 def card_from_strings(strings: Mapping[str, str], path: Path) -> ModelCard:
     """The card that `to_strings` wrote; BadInput if the file at `path` has none."""
     try:
+        strings = {"privacy": '""', **strings}  # earlier versions had no private runs
         names = [name for name in ModelCard._fields if name != "experiment"]
         fields = {name: json.loads(strings[name]) for name in names}
         fields["experiment"] = strings["experiment"]

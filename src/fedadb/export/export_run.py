@@ -15,7 +15,7 @@ from fedadb.export.classifier import SUFFIXES, ImageClassifier, ModelCard, train
 from fedadb.export.onnx_file import require_packages, write_onnx
 from fedadb.export.safetensors_file import write_safetensors
 from fedadb.progress import Progress, no_progress
-from fedadb.storage.records import read_records
+from fedadb.storage.records import privacy_statement, read_records
 from fedadb.storage.run_directory import ROUNDS
 
 BATCH_SIZE = 128  # of the evaluation after freezing
@@ -50,6 +50,7 @@ def export_run(
     run = read_run(directory, progress)
     transform = run.spec.require_images("an exported model")
     channels, height, width = run.spec.shape
+    last = (read_records(directory / ROUNDS) or [{}])[-1]  # an unfinished run is refused below
     card = ModelCard(
         experiment=run.experiment.toml(),
         classes=run.spec.classes,
@@ -57,6 +58,7 @@ def export_run(
         mean=transform.mean,
         std=transform.std,
         frozen=images or 0,
+        privacy=privacy_statement(last),
     )
     model = trained_classifier(run, card)
     if batch_layers(model) and images is None:
@@ -67,6 +69,11 @@ def export_run(
             "(FedGELA: feature_norm = 'length')"
         )
     if images is not None:
+        if card.privacy:
+            raise BadInput(
+                f"--freeze-statistics {images}: statistics of training images are not "
+                "differentially private, and the run is; train with model.norm = 'group'"
+            )
         if not batch_layers(model):
             raise BadInput(
                 f"--freeze-statistics {images}: the model of {directory} has no batch statistics; "
@@ -76,8 +83,7 @@ def export_run(
     (write_onnx if onnx else write_safetensors)(to, model, card)
     if images is None:
         return None
-    before = read_records(directory / ROUNDS)[-1]["accuracy"]
-    return FrozenAccuracy(before, accuracy(model, run.require_data().test))
+    return FrozenAccuracy(last["accuracy"], accuracy(model, run.require_data().test))
 
 
 def require_target(to: Path) -> None:

@@ -45,7 +45,7 @@ class SafetensorsModel:
 def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
     _require_fedadb_file(path)
     tensors, metadata = read_tensors(path, REMEDY)
-    if metadata.keys() == {"experiment", "classes"}:
+    if metadata.keys() <= {"experiment", "classes", "privacy"}:
         raise BadInput(
             f"{path} contains the weights of a run; make a usable model of them with "
             f"`fedadb export {path.parent} --to model.safetensors`"
@@ -67,7 +67,11 @@ def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
 def own_class(experiment: str) -> str | None:
     """The user's own `module:Class` among model and algorithm, if there is one."""
     table = parse_toml(experiment, "the experiment")
-    names = [table[part]["name"] for part in ("model", "algorithm")]
+    parts = [table.get(part) for part in ("model", "algorithm")]
+    given = [part.get("name") for part in parts if isinstance(part, dict)]
+    names = [name for name in given if isinstance(name, str)]
+    if len(names) < len(parts):
+        raise BadInput(f"the experiment in the file has no model or no algorithm; {REMEDY}")
     return next((name for name in names if ":" in name), None)
 
 

@@ -3,6 +3,7 @@
 from fedadb.core.filter import Filter
 from fedadb.filters.centred_clip import CentredClip
 from fedadb.filters.clip import Clip
+from fedadb.filters.dp import DP
 from fedadb.filters.geometric_median import GeometricMedian
 from fedadb.filters.int8 import Int8
 from fedadb.filters.median import Median
@@ -23,4 +24,5 @@ FILTERS: dict[str, type[Filter]] = {
     "nnm": NNM,
     "int8": Int8,
     "top_k": TopK,
+    "dp": DP,
 }

@@ -39,6 +39,14 @@ class Clip(Filter):
         if self.norm is not None and self.quantile is not None:
             raise BadInput(f"quantile = {self.quantile}: norm is given too; give one of them")
 
+    @property
+    def needs_single_replies(self) -> bool:
+        return self.quantile is not None
+
+    @property
+    def compares_replies(self) -> bool:
+        return self.quantile is not None
+
     def outgoing(
         self, reply: Reply[Any], memory: Any, u: Vector, round: Round
     ) -> tuple[Reply[Any], Any]:

@@ -24,6 +24,10 @@ class NormBound(Filter):
 
     norm: Annotated[float, Gt(0)]  # a reply whose update is longer is dropped
 
+    @property
+    def compares_replies(self) -> bool:
+        return False
+
     def incoming(
         self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
     ) -> Generator[Reply[Any] | MissingReply, None, Any]:

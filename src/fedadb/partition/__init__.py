@@ -5,10 +5,12 @@ from fedadb.partition.domains import ByDomain
 from fedadb.partition.file import File
 from fedadb.partition.iid import Iid
 from fedadb.partition.protocol import Labels, Partition, Rows
+from fedadb.partition.reference import ReferenceDirichlet
 from fedadb.partition.shards import Shards
 
 PARTITIONS: dict[str, type[Partition]] = {
     "dirichlet": Dirichlet,
+    "reference": ReferenceDirichlet,
     "iid": Iid,
     "shards": Shards,
     "domains": ByDomain,

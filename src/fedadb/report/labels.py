@@ -74,8 +74,8 @@ def _exact_setting(key: str, value: Any) -> str:
 
 
 def _short_name(key: str) -> str:
-    """The last part of a dotted name; of `model.name`, the table's name."""
-    name = key.removesuffix(".name").rpartition(".")[2]
+    """The last part of a dotted name; of `model.name`, the table's name; of `filter.0.name` too."""
+    name = re.sub(r"(\.\d+)?\.name$", "", key).rpartition(".")[2]
     who = "server " if key.startswith("server.") else ""  # clients have an optimiser too
     return who + SYMBOLS.get(name, name)
 

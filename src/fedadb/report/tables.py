@@ -20,6 +20,7 @@ from fedadb.report.metrics import (
 )
 from fedadb.report.notes import notes
 from fedadb.report.personal import personal_table
+from fedadb.report.privacy import privacy_table
 from fedadb.report.ranks import rank_table
 from fedadb.report.recorded_runs import RecordedRun
 from fedadb.report.tuning import tuning_table
@@ -41,6 +42,7 @@ def all_tables(comparison: Comparison) -> list[Table]:
         tuning_table(comparison),
         domain_table(comparison),
         personal_table(comparison),
+        privacy_table(comparison),
     ]
     return [table for table in tables if table]
 
@@ -145,8 +147,8 @@ def _summary(runs: Sequence[RecordedRun]) -> list[Cell]:
 
 
 def _traffic(runs: Sequence[RecordedRun]) -> Traffic | None:
-    """The mean traffic per client and round; None if an earlier version wrote the records."""
-    rounds = [r for run in runs for r in run.rounds if "bytes_down" in r]
+    """The mean traffic per client and round; None if the records do not say it."""
+    rounds = [r for run in runs for r in run.rounds if "bytes_up" in r]
     if not rounds:
         return None
     down, up = (fmean(r[key] for r in rounds) / 1000 for key in ("bytes_down", "bytes_up"))

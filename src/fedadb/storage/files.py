@@ -25,9 +25,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError as error:
+    except BaseException as error:  # also Ctrl-C
         partial.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -29,6 +29,9 @@ FORMS: dict[str, TypeAdapter[Any]] = {
     "lost": TypeAdapter(dict[StrictStr, StrictStr]),
     "lr": TypeAdapter(Number),
     "seconds": TypeAdapter(Number),
+    "epsilon": TypeAdapter(Annotated[Number, Ge(0)]),
+    "delta": TypeAdapter(Share),
+    "privacy": TypeAdapter(StrictStr),
 }
 MEASUREMENT: TypeAdapter[Any] = TypeAdapter(Number | None)  # the form of every other key
 LISTS = ("class_accuracy", "domain_accuracy")  # of one length in all records of a run
@@ -105,6 +108,13 @@ def mean_measurements(measured: Sequence[Mapping[str, float]]) -> Record:
         known = [one[name] for one in measured if name in one and not math.isnan(one[name])]
         means[name] = math.fsum(known) / len(known) if known else math.nan
     return means
+
+
+def privacy_statement(record: Record) -> str:
+    """What a record promises, in words; "" if its run is not differentially private."""
+    if "epsilon" not in record:
+        return ""
+    return f"ε = {record['epsilon']:.4g} at δ = {record['delta']:.3g} for {record['privacy']}"
 
 
 def _without_nan(value: Any) -> Any:

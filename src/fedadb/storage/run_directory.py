@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 EXPERIMENT = "experiment.toml"  # the resolved experiment, runnable as it is
+DISCLOSURE = "who-learns-what.md"  # what the settings let each party of a federation learn
 ENVIRONMENT = "environment.json"  # versions, commit, machine, digests of the user's own code
 PARTITION = "partition.json"  # class names, and how many rows of each class every client holds
 ROUNDS = "rounds.jsonl"  # one record per round

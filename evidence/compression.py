@@ -1,0 +1,37 @@
+"""The table of accuracy and bytes with smaller uploads."""
+
+from pathlib import Path
+
+from evidence.markdown import mean_and_deviation, table
+from evidence.rows import Row, assignments, read_rows
+
+NAMES = {"digits": "digits", "organamnist": "OrganAMNIST"}
+METHODS = {"fedavg": "FedAvg", "fedadb": "FedADB"}
+
+
+def filter_of(row: Row) -> str:
+    filters = assignments(row).get("filter", [])
+    return " ".join(f"`{one['name']}`{_share(one)}" for one in filters) or "none"
+
+
+def _share(one: dict[str, float]) -> str:
+    return f", share {one['share']:g}" if "share" in one else ""
+
+
+def compressed(results: Path) -> str:
+    """Datasets and methods × filters: mean and deviation of three seeds' best five rounds."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in read_rows(results / "compression.csv"):
+        found.setdefault((row["dataset"], row["algorithm"], filter_of(row)), []).append(row)
+    body = [
+        [
+            *(NAMES[dataset], METHODS[algorithm], name),
+            mean_and_deviation([float(row["best5"]) for row in rows]),
+            f"{float(rows[0]['bytes_up']):,.0f}".replace(",", " "),
+        ]
+        for (dataset, algorithm, name), rows in found.items()
+    ]
+    return table(["dataset", "method", "filter", "accuracy (%)", "bytes of an upload"], body)
+
+
+TABLES = {"compression": compressed}

@@ -1,0 +1,14 @@
+"""Tables in Markdown."""
+
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Over seeds; the deviation is that of the population, as in the paper."""
+    return f"{fmean(values):.1f} ± {pstdev(values):.1f}"

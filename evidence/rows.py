@@ -1,0 +1,114 @@
+"""A run as one row: what it was, where it was computed, and what came out."""
+
+import csv
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.settings import role
+from fedadb.experiment.toml_tables import flatten
+from fedadb.report.metrics import best_rounds, forgetting, last_rounds, rounds_to
+from fedadb.report.recorded_runs import RecordedRun
+
+Row = Mapping[str, str]
+
+TARGETS = (0.36, 0.51, 0.67)  # the paper's for OrganAMNIST
+WHOLE = ("filter", "attack")  # tables that `--set` takes as one value
+COLUMNS = (
+    *("dataset", "algorithm", "settings", "seed", "rounds", "trained"),
+    *("best5", "last5", "last10", "forgetting", "worst_class"),
+    *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
+    *("bytes_up", "seconds", "commit", "processor", "kernels"),
+)
+
+
+def row_of(run: RecordedRun) -> dict[str, str]:
+    """What is published of a run. Accuracies are in per cent."""
+    environment, last = run.environment, run.rounds[-1]
+    classes = [a for a in last["class_accuracy"] if a is not None]
+    forgotten = forgetting(run.class_accuracy)
+    numbers = {
+        "best5": f"{100 * best_rounds(run.accuracy):.4f}",
+        "last5": f"{100 * last_rounds(run.accuracy, 5):.4f}",
+        "last10": f"{100 * last_rounds(run.accuracy):.4f}",
+        "forgetting": "" if forgotten is None else f"{100 * forgotten:.4f}",
+        "worst_class": f"{100 * min(classes):.4f}",
+        "bytes_up": f"{last['bytes_up']:.0f}",
+        "seconds": f"{sum(record['seconds'] for record in run.rounds):.1f}",
+    }
+    needed = {f"rounds_to_{100 * t:.0f}": rounds_to(run.accuracy, t) for t in TARGETS}
+    return {
+        "dataset": str(run.experiment["dataset"]),
+        "algorithm": run.algorithm,
+        "settings": " ".join(f"--set '{one}'" for one in changed_settings(run.experiment)),
+        "seed": str(run.seed),
+        "rounds": str(run.total_rounds),
+        "trained": str(len(run.rounds)),  # fewer: the weights were no longer finite
+        **numbers,
+        **{key: "" if t is None else str(t) for key, t in needed.items()},
+        "commit": environment["commit"][:10],
+        "processor": environment["machine"]["processor"],
+        "kernels": environment["kernels"],
+    }
+
+
+def changed_settings(experiment: Mapping[str, Any]) -> list[str]:
+    """What differs from the defaults of the dataset and the method, as `--set` takes it.
+
+    The seed has a column of its own. What changes no result is left out.
+    """
+    dataset, method = experiment["dataset"], experiment["algorithm"]["name"]
+    default = Experiment.read({"dataset": dataset, "algorithm": {"name": method}}).table()
+    changed = [
+        f"{key}={_value(experiment[key])}"
+        for key in WHOLE
+        if experiment.get(key, []) != default.get(key, [])
+    ]
+    ours, theirs = (
+        {key: v for key, v in flatten(table).items() if not key.startswith(WHOLE)}
+        for table in (experiment, default)
+    )
+    return changed + [
+        f"{key}={_value(value)}"
+        for key, value in ours.items()
+        if value != theirs.get(key) and key != "seed" and role(key).affects == "results"
+    ]
+
+
+def _value(value: Any) -> str:
+    """The value in TOML, on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+
+
+def command(row: Row) -> str:
+    """The command that computes the row again."""
+    parts = ["fedadb run", f"--set dataset={row['dataset']}", f"--set algorithm={row['algorithm']}"]
+    return " ".join([*parts, f"--set seed={row['seed']}", row["settings"]]).strip()
+
+
+def assignments(row: Row) -> dict[str, Any]:
+    """The changed settings by dotted name."""
+    words = shlex.split(row["settings"])[1::2]
+    pairs = (word.partition("=")[::2] for word in words)
+    return {key: tomllib.loads(f"value = {value}")["value"] for key, value in pairs}
+
+
+def read_rows(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(rows: Iterable[Row], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: tuple(row[key] for key in COLUMNS[:4])))

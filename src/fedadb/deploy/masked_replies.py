@@ -1,0 +1,70 @@
+"""What a site sends with secure aggregation in place of its weights and of its evaluations."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedadb.core.replies import Reply
+from fedadb.core.vector import Vector
+from fedadb.deploy.messages import Request
+from fedadb.deploy.refusals import NOT_ALLOWED, OUT_OF_RANGE, Refusal
+from fedadb.deploy.reply_checks import SiteCounts
+from fedadb.deploy.secure_site import SecureSite
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.secure_aggregation import counts_alike
+from fedadb.secagg.evaluation_words import evaluation_word_count, evaluation_words
+from fedadb.secagg.fixed_point import Coding, Words
+from fedadb.secagg.masks import EVALUATE, TRAIN
+from fedadb.secagg.reply_words import OutOfRange, reply_words, word_count
+
+
+def masked_reply(
+    secure: SecureSite,
+    request: Request,
+    received: bytes,
+    e: Experiment,
+    u: Vector,
+    rows: int,
+    train: Callable[[], Reply[Any]],
+) -> bytes:
+    """The masked words of the reply that `train` returns; it is called once per exchange.
+
+    Args:
+        secure: The site in this run.
+        request: What the server asks for.
+        received: The tensors of the message as they arrived.
+        e: This site's copy of the experiment.
+        u: The weights among them.
+        rows: The site's number of rows.
+        train: Trains the round.
+    """
+    secure.require_rows(rows)
+    clients, measures = len(secure.roster.public_keys), e.algorithm.measures
+    coding = Coding(clients, request.round.examples, e.deployment.secure_range, counts_alike(e))
+    if coding.weight(rows) > coding.total:
+        raise Refusal(
+            NOT_ALLOWED, "this site alone has more rows than the server says that all have"
+        )
+    count = word_count(u, measures)
+    exchange = secure.exchange(request, received, coding.scale, count, TRAIN)
+
+    def words() -> Words:
+        try:
+            return reply_words(train(), u, coding, measures)
+        except OutOfRange as error:
+            raise Refusal(OUT_OF_RANGE, str(error)) from error
+
+    return secure.masked(exchange, words)
+
+
+def masked_counts(
+    secure: SecureSite, request: Request, received: bytes, evaluate: Callable[[], SiteCounts]
+) -> bytes:
+    """The masked words of the evaluation that `evaluate` returns."""
+    classes = len(request.data["classes"])
+    exchange = secure.exchange(request, received, 0, evaluation_word_count(classes), EVALUATE)
+
+    def words() -> Words:
+        loss, correct, rows = evaluate()
+        return evaluation_words(correct, rows, loss, len(exchange.sites))
+
+    return secure.masked(exchange, words)

@@ -1,0 +1,235 @@
+"""A site's part of secure aggregation: its key for the run, the keys of the others, and its masks.
+
+The directory `state/RUN/secagg` holds the private key, what was agreed on, and masked answers.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from fedadb.deploy.masked_answers import MaskedAnswers, write_durably
+from fedadb.deploy.messages import Request, shown, tensors_to_bytes
+from fedadb.deploy.refusals import BAD_DATA, BAD_REQUEST, NOT_ALLOWED, Refusal
+from fedadb.deploy.roster import Roster
+from fedadb.secagg.fixed_point import LARGEST, Words
+from fedadb.secagg.keys import (
+    KEY_BYTES,
+    canonical,
+    is_signed,
+    make_private_key,
+    pair_keys,
+    public_key,
+    roster_digest,
+    sign_key,
+)
+from fedadb.secagg.masks import ROWS, Exchange, mask
+from fedadb.storage.files import read_json
+
+SECAGG = "secagg"  # directory in the run's memory
+PRIVATE, OFFER, AGREED = "key", "offer.json", "agreed.json"
+MASKED = "masked"  # the name of the only tensor in a masked answer
+
+
+class Offer(BaseModel):
+    """A site's public key for a run, and its signature, in hexadecimal digits."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    key: str
+    signature: str
+
+
+class Agreed(BaseModel):
+    """What a run began with."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    keys: dict[str, str]  # the public key of each site, in hexadecimal digits
+    rows: int  # of this site
+    rounds: int  # of the run
+
+
+OFFER_FORM, AGREED_FORM = TypeAdapter(Offer), TypeAdapter(Agreed)
+
+
+@dataclass(frozen=True)
+class SecureSite:
+    """A site in one run."""
+
+    run: str
+    settings: str  # the digest of the shared settings
+    roster: Roster
+    state: Path  # the directory with one subdirectory per run
+
+    @property
+    def directory(self) -> Path:
+        return self.state / self.run / SECAGG
+
+    def offer(self) -> Offer:
+        """This site's key for the run, which is made when the server first asks for it."""
+        path, private = self.directory / OFFER, self.directory / PRIVATE
+        if path.exists():
+            return read_json(path, OFFER_FORM)
+        if not private.exists():
+            forget_finished_runs(self.state)
+            _write_private(private, make_private_key())
+        key, name = public_key(private.read_bytes()), self.roster.name
+        signature = sign_key(self.roster.own_key, self.run, name, key, self.settings)
+        offer = Offer(key=key.hex(), signature=signature.hex())
+        write_durably(path, offer.model_dump_json().encode())
+        return offer
+
+    def agree(self, offers: Mapping[str, Any], rows: int, rounds: int) -> tuple[str, bytes]:
+        """The digest of all keys if they are those of this site's roster; and its masked rows."""
+        keys = {name: key.hex() for name, key in self._verified(offers).items()}
+        if rows > LARGEST // len(keys):
+            raise Refusal(BAD_DATA, f"{rows} rows are too many for secure aggregation")
+        path = self.directory / AGREED
+        if path.exists():
+            agreed = self.agreed()
+            for name, key in keys.items():
+                if agreed.keys.get(name) != key:
+                    raise _not_allowed(f"{name} has another key than when the run began")
+            self.require_rows(rows)
+        else:
+            agreed = Agreed(keys=keys, rows=rows, rounds=rounds)
+            write_durably(path, agreed.model_dump_json().encode())
+        digest = roster_digest(self.run, _bytes(keys)).hex()
+        exchange = Exchange(self.run, tuple(keys), 0, 0, digest, scale=0, words=1, kind=ROWS)
+        return digest, self.masked(exchange, lambda: np.array([rows], dtype=np.uint32))
+
+    def masked(self, exchange: Exchange, make: Callable[[], Words]) -> bytes:
+        """The masked words of an exchange as tensors: always the same, however often it is asked.
+
+        `make` computes the words, if they have not been sent before.
+        """
+
+        def answer() -> bytes:
+            words = torch.from_numpy(self._mask(make(), exchange))
+            return tensors_to_bytes({MASKED: words})
+
+        return MaskedAnswers(self.directory).answer(exchange, answer)
+
+    def exchange(
+        self, request: Request, received: bytes, scale: int, words: int, kind: str
+    ) -> Exchange:
+        """The exchange that a request asks for, if the keys have been agreed on.
+
+        Masks are bound to all that the server can choose. Otherwise it could single out one site by
+        orders that leave the updates of all others at zero.
+        """
+        order = {"data": request.data, "last_used": request.last_used, "round": request.round}
+        digest = hashlib.sha256(canonical(order) + b"\0" + received).hexdigest()
+        sites, t = tuple(self.agreed().keys), request.round.t
+        return Exchange(self.run, sites, t, request.attempt, digest, scale, words, kind)
+
+    def agreed(self) -> Agreed:
+        path = self.directory / AGREED
+        if not path.exists():
+            raise _not_allowed("the sites have not exchanged keys in this run")
+        return read_json(path, AGREED_FORM)
+
+    def require_rows(self, rows: int) -> None:
+        """Raise a Refusal if the site's data have changed since the run began."""
+        if rows != (before := self.agreed().rows):
+            raise Refusal(BAD_DATA, f"this site had {before} rows when the run began, not {rows}")
+
+    def end(self) -> None:
+        """Delete the private key: nobody can compute the masks of this run any more."""
+        (self.directory / PRIVATE).unlink(missing_ok=True)
+
+    def _mask(self, words: Words, exchange: Exchange) -> Words:
+        private = self.directory / PRIVATE
+        if not private.exists():
+            raise _not_allowed("this site has deleted its key of the run, which has ended")
+        keys, name = _bytes(self.agreed().keys), self.roster.name
+        try:
+            pairs = pair_keys(self.run, name, private.read_bytes(), keys)
+        except ValueError as error:  # one of the few keys that give no secret
+            raise _not_allowed("the key of a site is not one for a secret") from error
+        return mask(words, name, pairs, exchange)
+
+    def _verified(self, offers: Mapping[str, Any]) -> dict[str, bytes]:
+        """The keys of all sites, each signed by the site of that name in this site's roster."""
+        known = self.roster.public_keys
+        if offers.keys() != known.keys():
+            there = ", ".join(sorted(shown(name, 60) for name in offers))
+            raise _not_allowed(
+                f"the server's sites are {there}, and those of this site's roster are "
+                f"{', '.join(sorted(known))}"
+            )
+        verified: dict[str, bytes] = {}
+        for name, identity in known.items():
+            key, signature = _read_offer(name, offers[name])
+            if not is_signed(identity, signature, self.run, name, key, self.settings):
+                raise _not_allowed(
+                    f"the key of {name} is not signed by {name}'s public key in this site's roster"
+                )
+            if key in verified.values():
+                raise _not_allowed(f"the key of {name} is also that of another site")
+            verified[name] = key
+        if verified[self.roster.name].hex() != self.offer().key:
+            raise _not_allowed("the server sent another key than this site's own")
+        return verified
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """The digest of shared settings that a site signs with its key."""
+    return hashlib.sha256(canonical(settings)).hexdigest()
+
+
+def forget_finished_runs(state: Path) -> None:
+    """Delete the private keys of runs whose last round was answered.
+
+    The server says when a run has ended; this is for a site that was away then.
+    """
+    for private in state.glob(f"*/{SECAGG}/{PRIVATE}"):
+        agreed = private.with_name(AGREED)
+        if agreed.exists():
+            last = read_json(agreed, AGREED_FORM).rounds
+            if MaskedAnswers(private.parent).answered_round(last):
+                private.unlink()
+
+
+def _read_offer(name: str, offer: Any) -> tuple[bytes, bytes]:
+    try:
+        read = Offer.model_validate_json(json.dumps(offer))
+        key, signature = bytes.fromhex(read.key), bytes.fromhex(read.signature)
+    except ValueError as error:
+        raise _unreadable(name) from error
+    if len(key) != KEY_BYTES:
+        raise _unreadable(name)
+    return key, signature
+
+
+def _bytes(keys: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: bytes.fromhex(key) for name, key in keys.items()}
+
+
+def _write_private(path: Path, key: bytes) -> None:
+    """Write the key where nobody else could ever read it; a crash leaves all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _not_allowed(sentence: str) -> Refusal:
+    return Refusal(NOT_ALLOWED, sentence, travels=True)
+
+
+def _unreadable(name: str) -> Refusal:
+    return Refusal(BAD_REQUEST, f"the key of {name} cannot be read", travels=True)

@@ -1,0 +1,1 @@
+"""Searches for holes: kills, fuzzing, hostile participants, bad networks and load."""

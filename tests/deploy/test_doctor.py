@@ -1,0 +1,149 @@
+"""What the doctor finds at a server and at a site."""
+
+import email.utils
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fedadb.deploy import doctor, keys
+from fedadb.deploy.ports import free_port
+from fedadb.experiment.config import Experiment
+from tests.command_line import invoke
+from tests.deploy.asked_site import write_data
+from tests.deploy.test_proxy import Scene, make_all_keys, open_scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with open_scene(make_all_keys(tmp_path, days=365)) as opened:
+        shutil.copy(tmp_path / "server" / keys.CA, tmp_path / "good" / keys.CA)
+        yield opened
+
+
+def found(checks: list[doctor.Check]) -> dict[str, tuple[bool, str]]:
+    return {what: (ok, sentence) for what, sentence, ok in doctor.findings(checks)}
+
+
+def at_server(directory: Path, listen: str = "") -> dict[str, tuple[bool, str]]:
+    listen = listen or f"127.0.0.1:{free_port()}"
+    return found(doctor.server_checks(directory, Experiment(), listen))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    make_all_keys(tmp_path, days=365)
+    return tmp_path / "server"
+
+
+def test_a_server_in_order(server: Path) -> None:
+    results = at_server(server)
+    assert all(ok for ok, _ in results.values()), results
+    assert list(results) == [
+        "versions", "keys", "certificate", "authority", "clock", "port", "disk", "data",
+    ]  # fmt: skip
+    assert "the keys of 2 sites: bad, good" in results["keys"][1]
+    assert "10 classes" in results["data"][1]
+
+
+def remove_sites(server: Path) -> None:
+    for site in (server / keys.SITES).iterdir():
+        site.unlink()
+
+
+def turn_back_clock(server: Path) -> None:
+    os.utime(server / keys.CA, (4e9, 4e9))  # as if the keys had been made in 2096
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "way_out"),
+    [
+        (remove_sites, "keys", "put each site's site.pub there"),
+        (lambda d: (d / keys.SECRET).unlink(), "keys", "`fedadb deploy keys` makes it"),
+        (lambda d: (d / keys.SERVER_KEY).chmod(0o644), "keys", "chmod 600"),
+        (lambda d: keys.renew_server_certificate(d, [], 9), "certificate", "--renew` makes a new"),
+        (turn_back_clock, "clock", "set it"),
+    ],
+)
+def test_what_is_wrong_at_a_server_has_a_way_out(
+    change: Callable[[Path], Any], what: str, way_out: str, server: Path
+) -> None:
+    change(server)
+    results = at_server(server)
+    assert [name for name, (ok, _) in results.items() if not ok] == [what]
+    assert way_out in results[what][1]
+
+
+def test_a_port_of_a_server_that_runs(server: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert "a process listens" in at_server(server, address)["port"][1]
+    assert not at_server(server, "192.0.2.1:8443")["port"][0]  # an address of no machine here
+
+
+def test_too_little_room_on_the_disk(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "FREE_BYTES", 1 << 80)
+    assert "make room" in at_server(server)["disk"][1]
+
+
+def at_site(scene: Scene, name: str = "good") -> dict[str, tuple[bool, str]]:
+    directory = scene.directory.parent / name
+    address = f"127.0.0.1:{scene.good.port}"
+    return found(doctor.site_checks(directory, None, address, None))
+
+
+def test_a_site_in_order(scene: Scene) -> None:
+    with scene.proxy():
+        results = at_site(scene)
+    assert all(ok for ok, _ in results.values()), results
+    assert results["access"][1] == "the server accepts this site's key"
+    assert "SHA256:" in results["keys"][1]
+
+
+def test_a_site_whose_key_the_server_does_not_have(scene: Scene) -> None:
+    (scene.directory / keys.SITES / "good.pub").unlink()
+    with scene.proxy():
+        results = at_site(scene)
+    assert [name for name, (ok, _) in results.items() if not ok] == ["access"]
+    assert "puts" in results["access"][1]
+
+
+@pytest.mark.parametrize(("seconds", "ok"), [(-400, False), (-200, True), (60, False)])
+def test_the_clock_of_a_site(seconds: int, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be 300 s behind the server's and 5 s ahead of it."""
+    date = email.utils.formatdate(time.time() - seconds, usegmt=True)
+    answer = httpx.Response(401, headers={"date": date})
+    monkeypatch.setattr(doctor, "_ask", lambda *_: answer)
+    (result,) = found(
+        [doctor.Check("clock", lambda: doctor._clock_of_site(Path(), "x:1"))]
+    ).values()
+    assert result[0] == ok
+    assert ok or "set it, for example by NTP" in result[1]
+
+
+def test_a_server_that_cannot_be_reached(scene: Scene) -> None:
+    scene.good.port = free_port()
+    results = at_site(scene)
+    assert not results["server"][0]
+    assert "check that the server runs, --server, the firewall" in results["server"][1]
+
+
+def test_the_command_at_a_site(scene: Scene, tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text(Experiment().toml())
+    write_data(tmp_path / "data.npz")
+    words = ["deploy", "doctor", tmp_path / "good", file, "--data", f"npz:{tmp_path / 'data.npz'}"]
+    done = invoke(*words)
+    assert done.code == 0, done.err
+    (tmp_path / "good" / keys.SITE_KEY).unlink()
+    done = invoke(*words)
+    text = " ".join(done.err.split())
+    assert (done.code, "1 of 5 checks failed" in text) == (1, True), done
+    assert "FAILED  keys:" in done.out
+    assert "--site` makes it" in done.out

@@ -1,0 +1,104 @@
+"""What the storm found, each with the shortest input that showed it."""
+
+import errno
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from fedadb.core.errors import BadInput, Fault
+from fedadb.datasets.own import load_npz
+from fedadb.deploy import accepted_sites, keys
+from fedadb.export.safetensors_file import read_safetensors
+from fedadb.storage.files import write_atomically
+from fedadb.storage.tensorfile import write_tensors
+from tests.command_line import invoke
+from tests.test_cli_tune import TINY
+
+
+def test_a_damaged_list_of_registered_sites(tmp_path: Path) -> None:
+    (tmp_path / accepted_sites.REGISTERED).write_bytes(b"")
+    with pytest.raises(Fault, match=r"registered\.json is damaged"):
+        accepted_sites.registered_keys(tmp_path)
+
+
+def test_an_npz_file_with_a_member_that_is_no_array(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, y=np.arange(20) % 2)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x.npy", b"")
+    with pytest.raises(BadInput, match="file of plain arrays: 'x' is none"):
+        load_npz(path)
+
+
+@pytest.mark.parametrize("experiment", ["", "model = 1", "[model]\nname = 3\n[algorithm]\n"])
+def test_an_exported_model_without_an_algorithm(experiment: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    card = {"classes": ["a"], "shape": [1, 28, 28], "mean": [0.5], "std": [0.5], "frozen": 0}
+    strings = {name: json.dumps(value) for name, value in card.items()}
+    write_tensors(path, {"a": torch.zeros(2)}, {**strings, "experiment": experiment})
+    with pytest.raises(BadInput, match="has no model or no algorithm; export it again"):
+        read_safetensors(path)
+
+
+def test_a_key_of_another_kind_is_no_key_of_a_site(tmp_path: Path) -> None:
+    """The proxy would have ended with an AssertionError."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    public, private = tmp_path / "site.pub", tmp_path / "site.key"
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    for path, require in ((public, keys.require_public), (private, keys.require_private)):
+        with pytest.raises(BadInput, match="it is of another kind"):
+            require(path)
+
+
+COMPRESSED = (
+    b"ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABheOtbnuB+"
+    b"dabs8IfxiykmXtIcOboJOrORjh49Dh2gPyNNQaBgc17XZxny/sPRv7P8H4yUag/dxYd9LkBkk/Ywg8y6"
+    b"jujeQFXf5QNUBiXmOOpg4V+9K9ut5ZumZyVyEcf06g=="
+)
+
+
+def test_a_public_key_with_a_damaged_point(tmp_path: Path) -> None:
+    """Cryptography raises NotImplementedError."""
+    path = tmp_path / "site.pub"
+    path.write_bytes(COMPRESSED)
+    with pytest.raises(BadInput, match="is not a site's public key"):
+        keys.require_public(path)
+
+
+def test_a_write_of_a_search_that_fails_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "searches/a.json")
+
+    monkeypatch.setattr("fedadb.experiment.search.write_search", fail)
+    words = ["tune", *TINY, "--algorithms", "fedavg", "--budget", 1, "--out", tmp_path / "out"]
+    code, _, err = invoke(*words)
+    assert code == 1
+    assert err.startswith("fedadb: FedAvg: searches/a.json: Disk quota exceeded; finished rounds")
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_during_a_write_leaves_no_partial_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "a", b"1")
+    assert list(tmp_path.iterdir()) == []
