@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: run setup verified test browser bench peers lock audit sbom clean
+.PHONY: run setup verified test docs coverage browser bench peers lock audit sbom clean
 
 run: setup
 	$(BIN)/fedadb compare --algorithms fedavg,fedadb --seeds 0,1,2
@@ -26,6 +26,14 @@ verified:
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement constraints.hashes.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $(STAMP) $(DEV_STAMP)
+
+# The documentation site, in build/site: open index.html there. Any warning fails.
+docs: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build
+
+# Lines that the tests reach, without the processes of a real federation.
+coverage: $(DEV_STAMP)
+	$(BIN)/pytest -n auto --dist loadgroup -m 'not slow' --cov --cov-report term:skip-covered
 
 # For the tests of the report's page; where it cannot be installed they are skipped.
 browser:

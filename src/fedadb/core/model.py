@@ -65,7 +65,7 @@ class Classifier(nn.Module):
     def __init__(self, body: nn.Module, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.body = body
-        self.heads = nn.ModuleDict(dict(heads))
+        self.heads: nn.ModuleDict = nn.ModuleDict(dict(heads))
 
     def forward(self, x: Tensor, head: str) -> Output:
         features = self.body(x)

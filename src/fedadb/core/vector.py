@@ -59,8 +59,8 @@ class Vector:
     __slots__ = ("flat", "layout")
 
     def __init__(self, flat: Tensor, layout: Layout) -> None:
-        self.flat = flat
-        self.layout = layout
+        self.flat: Tensor = flat
+        self.layout: Layout = layout
 
     @staticmethod
     def of(tensors: Mapping[str, Tensor]) -> "Vector":

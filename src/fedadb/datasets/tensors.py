@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Transform
 from fedadb.datasets.arrays import to_examples
@@ -71,7 +72,7 @@ class Data:
         if isinstance(classes, str):
             raise BadInput(f"{SOURCE}: classes = {classes!r}: must be a list of names")
         names = None if classes is None else tuple(str(one) for one in classes)
-        self.splits = to_splits(SOURCE, examples, names)
+        self.splits: Splits = to_splits(SOURCE, examples, names)
         kind = IMAGES if isinstance(self.splits.transform, Transform) else VECTORS
         self._description = f"{kind}:{name}@{self._digest()[:16]}"
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from fedadb.core.errors import BadInput
 from fedadb.experiment import validation
@@ -148,7 +148,7 @@ class Deployment:
 class Settings(BaseModel):
     """The part of an experiment that needs no torch."""
 
-    model_config = validation.STRICT
+    model_config: ClassVar[ConfigDict] = validation.STRICT
 
     dataset: Annotated[str, PAPER_VARIES] = DATASET
     rounds: Annotated[int, Ge(1)] = 1000  # T

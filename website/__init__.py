@@ -1,0 +1,1 @@
+"""How the documentation site is made: generated pages, and links that lead out of docs/."""

@@ -1,0 +1,31 @@
+"""Comments beside the fields of a class as their documentation."""
+
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+
+class FieldComments(griffe.Extension):
+    """Documents a field by the comment above it, or at the end of its line."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Take the comment of an attribute that has an annotation."""
+        if attr.docstring or attr.annotation is None or attr.lineno is None:
+            return
+        assert isinstance(attr.filepath, Path)  # a list of them is a namespace's
+        if text := field_comment(attr.lines_collection[attr.filepath], attr.lineno, attr.endlineno):
+            attr.docstring = griffe.Docstring(text, parent=attr)
+
+
+def field_comment(lines: list[str], first: int, last: int | None) -> str:
+    """The comment that belongs to the statement on these lines, counted from 1."""
+    _, mark, after = lines[(last or first) - 1].partition("  # ")
+    if mark and not after.startswith(("type:", "fmt:", "noqa")):
+        return after.strip()
+    above: list[str] = []
+    for line in reversed(lines[: first - 1]):
+        if not line.strip().startswith("# "):
+            break
+        above.insert(0, line.strip()[2:])
+    return " ".join(above)
