@@ -5,6 +5,8 @@ from typing import Any
 
 import griffe
 
+from fedadb.experiment.declarations import field_comment
+
 
 class FieldComments(griffe.Extension):
     """Documents a field by the comment above it, or at the end of its line."""
@@ -16,16 +18,3 @@ class FieldComments(griffe.Extension):
         assert isinstance(attr.filepath, Path)  # a list of them is a namespace's
         if text := field_comment(attr.lines_collection[attr.filepath], attr.lineno, attr.endlineno):
             attr.docstring = griffe.Docstring(text, parent=attr)
-
-
-def field_comment(lines: list[str], first: int, last: int | None) -> str:
-    """The comment that belongs to the statement on these lines, counted from 1."""
-    _, mark, after = lines[(last or first) - 1].partition("  # ")
-    if mark and not after.startswith(("type:", "fmt:", "noqa")):
-        return after.strip()
-    above: list[str] = []
-    for line in reversed(lines[: first - 1]):
-        if not line.strip().startswith("# "):
-            break
-        above.insert(0, line.strip()[2:])
-    return " ".join(above)
