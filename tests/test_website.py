@@ -2,17 +2,16 @@
 
 import re
 
-import pytest
 import typer
 from website.api_pages import api_pages
 from website.commands_page import commands_page
-from website.field_comments import field_comment
 from website.navigation import expand
 from website.repository import DOCS, ROOT, rewrite_links, site_uri, source_pages
 from website.settings_page import settings_page
 
 import fedadb
 from fedadb.cli import app
+from fedadb.experiment.meanings import all_settings
 
 
 def test_every_exported_name_is_on_one_page_of_the_reference() -> None:
@@ -27,35 +26,10 @@ def test_every_command_is_in_the_reference() -> None:
         assert all(f"## fedadb {name} {one}".strip() in page for one in inner)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        # bounds, a choice, a range, a default of several numbers, and settings of real sites
-        "| `federation.participation` | ρ: the share of clients in a round | `0.05` "
-        "| a number and > 0 and ≤ 1 | results |",
-        '| `"auto"`, `"torch"` | rounding |',
-        "a number and > 0, searched from 0.003 to 0.1 | results; agreed |",
-        "| `[200, 200]` | a list of: a whole number and ≥ 1 |",
-        '| `"server"`, `"sites"`, `"both"` | nothing; agreed |',
-    ],
-)
-def test_the_reference_states_what_a_setting_allows_and_changes(row: str) -> None:
-    assert row in settings_page()
-
-
-def test_a_field_has_the_comment_behind_it_or_above_it() -> None:
-    lines = [
-        "a: int = 1  # first",
-        "# second,",
-        "# in two lines",
-        "b: int = (",
-        "    2",
-        ")",
-        "c: int",
-    ]
-    assert field_comment(lines, 1, 1) == "first"
-    assert field_comment(lines, 4, 6) == "second, in two lines"
-    assert field_comment(lines, 7, 7) == ""
+def test_every_setting_is_in_the_reference() -> None:
+    page = settings_page()
+    keys = {setting.key for setting in all_settings() if setting.values}
+    assert {key for key in keys if f"| `{key}` | " in page} == keys
 
 
 def test_a_folder_in_the_navigation_stands_for_its_pages_by_title() -> None:
