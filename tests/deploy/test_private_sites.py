@@ -150,6 +150,7 @@ def test_records_promise_epsilon_and_hide_who_took_part(tmp_path: Path) -> None:
         assert record["epsilon"] == ACCOUNTANT.epsilon(1.0, t, DELTA)
         assert record["privacy"] == "one client added or removed"
         assert record["clients"] == []
+        assert record["seconds"] is None
         assert not {"lost", "bytes_up", "tau", "gamma", "beta"} & record.keys()
     partition = json.loads((tmp_path / "run" / "partition.json").read_text())
     assert partition["counts"] == []

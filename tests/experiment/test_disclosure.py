@@ -32,6 +32,12 @@ def test_secure_aggregation_leaves_the_server_the_sum() -> None:
     assert "each site's" not in told
 
 
+def test_a_secure_round_of_three_reveals_no_single_update() -> None:
+    three = {"clients": 3, "participation": 1.0}
+    told = learned(table(federation=three, deployment={"secure_aggregation": True}), "other sites")
+    assert "update" not in told
+
+
 def test_noise_limits_what_the_model_tells_and_not_what_the_server_learns() -> None:
     private = table(filter=[{"name": "dp", "norm": 1.0, "noise": 1.0}])
     (users,) = (one for one in disclosures(private) if one.party == "Whoever has the model")
@@ -40,10 +46,34 @@ def test_noise_limits_what_the_model_tells_and_not_what_the_server_learns() -> N
     assert "before the noise" in learned(private, "server")
 
 
-@pytest.mark.parametrize(("clients", "known"), [(2, True), (3, False)])
-def test_of_two_sites_each_learns_the_others_update(clients: int, known: bool) -> None:
-    two = table(federation={"clients": clients, "participation": 1.0})
-    assert ("the other site's update" in learned(two, "other sites")) == known
+@pytest.mark.parametrize(
+    ("federation", "deployment", "one", "two"),
+    [
+        ({"clients": 2, "participation": 1.0}, {"min_replies": 2}, False, True),
+        ({"clients": 2, "participation": 1.0}, {}, True, True),
+        ({"clients": 3, "participation": 1.0}, {}, False, True),  # one reply may be lost
+        ({"clients": 3, "participation": 1.0}, {"min_replies": 3}, False, False),
+        ({"clients": 5, "participation": 1.0}, {}, False, False),
+        ({"clients": 5, "participation": 0.2}, {}, True, True),
+        ({"clients": 5, "participation": 0.9, "sampling": "poisson"}, {}, True, True),
+    ],
+)
+def test_in_small_rounds_sites_learn_single_updates(
+    federation: dict[str, Any], deployment: dict[str, Any], one: bool, two: bool
+) -> None:
+    told = learned(table(federation=federation, deployment=deployment), "other sites")
+    assert ("a site's update, if no other" in told) == one
+    assert ("the other site's update, if two" in told) == two
+
+
+def test_noise_hides_updates_from_other_sites_but_not_from_the_server() -> None:
+    federation = {"clients": 2, "participation": 0.5, "sampling": "poisson"}
+    dp = {"name": "dp", "norm": 1.0, "noise": 1.0}
+    private = table(federation=federation, filter=[dp])
+    assert "update" not in learned(private, "other sites")
+    assert "rows" not in learned(private, "other sites")
+    assert "each site's update" in learned(private, "server")
+    assert "before the noise" in learned(private, "server")
 
 
 def test_as_markdown_every_party_has_a_row() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -54,8 +55,11 @@ def resolved(setting: Setting, dataset: str = "mnist") -> Any:
         for part in reversed(table.split(".")):
             chosen = {part: chosen}
         given |= chosen
-    value: Any = Experiment.read(given).table()
+    experiment = Experiment.read(given)
+    value: Any = experiment.table()
     for part in setting.key.split("."):
+        if part not in value:  # a newer setting, which tables have only if it is not its default
+            return attrgetter(setting.key)(experiment)
         value = value[part]
     return value["name"] if isinstance(value, dict) and "name" in value else value
 

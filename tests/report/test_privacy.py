@@ -9,6 +9,7 @@ from fedadb.report.output import write_report
 from fedadb.report.page_data import page_data
 from fedadb.report.privacy import privacy_table
 from fedadb.report.recorded_runs import collect_runs
+from fedadb.report.tables import summary_table
 from fedadb.storage.records import privacy_statement
 from tests.report.synthetic_runs import add_to_records, make_run, read_records
 
@@ -67,6 +68,16 @@ def test_the_terminal_shows_epsilon(tmp_path: Path) -> None:
     add_to_records(run, **PROMISE)
     assert "ε" not in plain
     assert describe_rounds(read_records(run), 4) == plain.replace("left", "ε 3.96  left")
+
+
+def test_times_that_are_secret_are_not_shown(tmp_path: Path) -> None:
+    """Those of a real private federation would tell who took part."""
+    run = make_run(tmp_path / "runs", [0.5, 0.6], filter=DP)
+    add_to_records(run, **PROMISE, seconds=None)
+    assert describe_rounds(read_records(run), 4) == "accuracy 0.600  best 0.600  ε 3.96"
+    table = summary_table(compare(tmp_path / "runs"))
+    (row,) = table.rows
+    assert row[table.header.index("s/round")].value is None
 
 
 def test_a_promise_in_words() -> None:

@@ -114,12 +114,15 @@ class OverallProgress:
 
 
 def describe_rounds(done: list[Record], total: int) -> str:
-    """The last and the best accuracy, ε if there is one, and the time that is left."""
-    recent = [record["seconds"] for record in done[-10:]]
-    left = timedelta(seconds=round((total - len(done)) * sum(recent) / len(recent)))
+    """The last and the best accuracy, ε if there is one, and the time that is left if known."""
     best = max(record["accuracy"] for record in done)
-    spent = f"ε {done[-1]['epsilon']:.2f}  " if "epsilon" in done[-1] else ""
-    return f"accuracy {done[-1]['accuracy']:.3f}  best {best:.3f}  {spent}left {left}"
+    parts = [f"accuracy {done[-1]['accuracy']:.3f}", f"best {best:.3f}"]
+    if "epsilon" in done[-1]:
+        parts.append(f"ε {done[-1]['epsilon']:.2f}")
+    recent = [record["seconds"] for record in done[-10:]]
+    if None not in recent:
+        parts.append(f"left {timedelta(seconds=round((total - len(done)) * fmean(recent)))}")
+    return "  ".join(parts)
 
 
 def result_tables(table: cells.Table, width: int) -> Iterator[Table]:

@@ -20,7 +20,7 @@ from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_i
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.reply_checks import CheckedReply, Spread, check_reply
 from fedadb.engine.local import Learner
-from fedadb.experiment.settings import Deployment
+from fedadb.experiment.settings import Deployment, replies_needed
 
 RECENT = 10  # replies that tell how far a site usually goes
 RETRY_SECONDS = 2.0  # before a round is tried again: a site may have reconnected by then
@@ -49,7 +49,7 @@ class SiteCohort:
         example = self.learner.example_reply(sent, round)
         valid: dict[int, CheckedReply] = {}
         missing: dict[int, MissingReply] = {}
-        needed = self._needed(len(clients))
+        needed = replies_needed(len(clients), self.deployment.min_replies)
         for attempt in range(self.deployment.retries + 1):
             if attempt:
                 time.sleep(RETRY_SECONDS)
@@ -71,11 +71,6 @@ class SiteCohort:
             f"round {round.t}: {len(valid)} of {len(clients)} sites replied, but {needed} are "
             f"needed ({reasons}); the same command resumes after round {round.t - 1}"
         )
-
-    def _needed(self, asked: int) -> int:
-        """The number of valid replies that a round with so many clients needs."""
-        least = self.deployment.min_replies
-        return min(asked, -(-asked // 2) if least is None else least)
 
     def _train(
         self, sent: Any, clients: Sequence[int], round: Round, example: Reply[Any]

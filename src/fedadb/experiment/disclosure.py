@@ -7,6 +7,7 @@ experiment before it takes part.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fedadb.experiment.settings import Federation, replies_needed
 from fedadb.experiment.toml_tables import flatten
 
 TITLE = "Who learns what, with these settings"
@@ -27,10 +28,10 @@ def disclosures(experiment: Mapping[str, Any]) -> list[Disclosure]:
     secure = bool(settings.get("deployment.secure_aggregation", False))
     private = any(one["name"] == "dp" for one in experiment["filter"])
     site_tests = settings["deployment.evaluate"] != "server"
-    two = settings["federation.clients"] == 2
+    fewest = settings["federation.clients"] if secure else _fewest_replies(settings)
     return [
         _server(secure, private, site_tests),
-        _other_sites(secure, private, two),
+        _other_sites(secure, private, fewest),
         Disclosure(
             "A stranger on the network",
             ["which machines talk to each other, when, and how many bytes they send"],
@@ -40,9 +41,19 @@ def disclosures(experiment: Mapping[str, Any]) -> list[Disclosure]:
     ]
 
 
+def _fewest_replies(settings: Mapping[str, Any]) -> int:
+    """The number of sites whose replies alone may make a round's model."""
+    if settings["federation.sampling"] == "poisson":
+        return 1
+    clients, participation = (settings[f"federation.{k}"] for k in ("clients", "participation"))
+    least = settings["deployment.min_replies"]
+    asked = Federation(clients, participation).sampled
+    return replies_needed(asked, None if least == "none" else least)
+
+
 def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:
     always = ["which sites take part, and when they answer"]
-    never = ["the rows themselves, and the names of files"]
+    never = ["the names of files, and rows that none of this reveals"]
     if not secure:
         learns = [
             *always,
@@ -68,15 +79,21 @@ def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:
     return Disclosure("The server", learns, [*never, hidden])
 
 
-def _other_sites(secure: bool, private: bool, two: bool) -> Disclosure:
-    learns = ["the model of every round in which they take part"]
+def _other_sites(secure: bool, private: bool, fewest: int) -> Disclosure:
+    learns = ["the model of every round in which they take part, and what it reveals (last row)"]
     if secure:
         learns.append("the names and public keys of all sites")
-    if two and not private:
-        learns.append("the other site's update: with two sites, it is the rest of the mean")
-        return Disclosure("The other sites", learns, ["rows of the other site"])
-    hidden = "a single site's update, unless all other sites put theirs together"
-    return Disclosure("The other sites", learns, ["rows of other sites", hidden])
+    if private:
+        hidden = "more about a single site than the ε and δ of the last record allow"
+        return Disclosure("The other sites", learns, [hidden])
+    learns.append("the number of all rows")
+    hidden = "a single site's update, unless all other sites of the round put theirs together"
+    if fewest == 1:
+        learns.append("a site's update, if no other site's reply was used in the round")
+    if fewest <= 2:
+        learns.append("the other site's update, if two sites' replies were used in the round")
+        hidden = "a single site's update in a larger round, unless its other sites all help"
+    return Disclosure("The other sites", learns, [hidden])
 
 
 def _users(private: bool) -> Disclosure:

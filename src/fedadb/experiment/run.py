@@ -400,7 +400,7 @@ def _record(
         "bytes_down": size(now.sent),
         **({} if secret else _who_replied(backend, now)),
         "lr": experiment.local.lr_at(now.round.t, now.round.total),
-        "seconds": seconds,
+        "seconds": None if secret else seconds,  # a slow client, or none, would be noticed
         **({seconds_key: now.broadcast_seconds} if seconds_key else {}),
     }
     if privacy:  # what clients measure on their rows is not private

@@ -148,6 +148,11 @@ class Deployment:
     secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 4.0
 
 
+def replies_needed(asked: int, least: int | None) -> int:
+    """The valid replies that a round of so many sites needs; `least` is deployment.min_replies."""
+    return min(asked, -(-asked // 2) if least is None else least)
+
+
 class Settings(BaseModel):
     """The part of an experiment that needs no torch."""
 

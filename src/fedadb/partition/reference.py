@@ -27,6 +27,7 @@ class ReferenceDirichlet:
     ```
     """
 
+    # α: the smaller, the fewer classes a client has
     alpha: Annotated[float, Gt(0), Role(shared=False, fixed_by_paper=False)] = 0.1
     min_rows: Annotated[int, Ge(1)] = 10  # the fewest rows that a client may have
 

@@ -141,9 +141,15 @@ def _summary(runs: Sequence[RecordedRun]) -> list[Cell]:
         over_seeds([forgetting(run.class_accuracy) for run in runs]),
         Cell(RoundsDone(min(len(run.rounds) for run in runs), runs[0].total_rounds)),
         Cell(Number(len(runs))),
-        Cell(Number(fmean(r["seconds"] for run in runs for r in run.rounds), decimals=2)),
+        Cell(_seconds(runs)),
         Cell(_traffic(runs)),
     ]
+
+
+def _seconds(runs: Sequence[RecordedRun]) -> Number | None:
+    """The mean time per round; None if it is secret."""
+    known = [r["seconds"] for run in runs for r in run.rounds if r["seconds"] is not None]
+    return Number(fmean(known), decimals=2) if known else None
 
 
 def _traffic(runs: Sequence[RecordedRun]) -> Traffic | None:

@@ -28,7 +28,7 @@ FORMS: dict[str, TypeAdapter[Any]] = {
     "clients": TypeAdapter(list[StrictInt]),
     "lost": TypeAdapter(dict[StrictStr, StrictStr]),
     "lr": TypeAdapter(Number),
-    "seconds": TypeAdapter(Number),
+    "seconds": TypeAdapter(Number | None),  # None: secret, because it tells who took part
     "epsilon": TypeAdapter(Annotated[Number, Ge(0)]),
     "delta": TypeAdapter(Share),
     "privacy": TypeAdapter(StrictStr),
