@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from evidence import compression, robustness
+from evidence import compression, private, robustness
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [DOCS / "robustness.md"]
+PAGES = [DOCS / "robustness.md", DOCS / "privacy.md"]
 TABLES: dict[str, Callable[[Path], str]] = {
     **robustness.TABLES,
     **compression.TABLES,
+    **private.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of the table -->)", re.DOTALL)
 

@@ -51,7 +51,7 @@ def row_of(run: RecordedRun) -> dict[str, str]:
         "trained": str(len(run.rounds)),  # fewer: the weights were no longer finite
         **numbers,
         **{key: "" if t is None else str(t) for key, t in needed.items()},
-        "commit": environment["commit"][:10],
+        "commit": (environment["commit"] or "not known")[:10],
         "processor": environment["machine"]["processor"],
         "kernels": environment["kernels"],
     }

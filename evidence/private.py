@@ -1,0 +1,45 @@
+"""The table of accuracy against ε."""
+
+from pathlib import Path
+
+from evidence.markdown import table
+from evidence.rows import Row, assignments, read_rows
+from fedadb.experiment.presets import RATES
+
+METHODS = {"fedavg": "FedAvg", "fedadb": "FedADB"}
+SHOWN = (0.03, 0.1)
+
+
+def epsilon_of(row: Row) -> float | None:
+    filters = assignments(row).get("filter", [])
+    return float(filters[0]["epsilon"]) if filters else None
+
+
+def rate_of(row: Row) -> float:
+    default = RATES[row["dataset"]][row["algorithm"]]
+    return float(assignments(row).get("local.lr", default))
+
+
+def by_epsilon(results: Path) -> str:
+    """ε × methods and learning rates: the accuracy of the last five rounds."""
+    found = {
+        (epsilon_of(row), row["algorithm"], rate_of(row)): row
+        for row in read_rows(results / "privacy.csv")
+    }
+    columns = [(method, rate) for method in METHODS for rate in SHOWN]
+    body = [
+        [
+            "no noise" if epsilon is None else f"{epsilon:g}",
+            *(_accuracy(found.get((epsilon, method, rate))) for method, rate in columns),
+        ]
+        for epsilon in (None, 8.0, 4.0, 2.0, 1.0)
+    ]
+    header = [f"{METHODS[method]}, lr {rate:g}" for method, rate in columns]
+    return table(["ε", *header], body)
+
+
+def _accuracy(row: Row | None) -> str:
+    return "-" if row is None else f"{float(row['last5']):.1f}"
+
+
+TABLES = {"accuracy-by-epsilon": by_epsilon}
