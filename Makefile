@@ -90,7 +90,7 @@ lock: $(DEV_STAMP)
 	(echo "# The packages of constraints.txt with the hashes of all their files at PyPI: \`make lock\` writes it."; \
 	echo "# torch is not in it, because its builds for CPUs and GPUs differ: pip install torch first, of your choice."; \
 	grep -v ^torch== constraints.txt | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate \
-		--python-version 3.11 --default-index https://pypi.org/simple -) > constraints.hashes.txt.partial
+		--python-version 3.11.5 --default-index https://pypi.org/simple -) > constraints.hashes.txt.partial
 	mv constraints.hashes.txt.partial constraints.hashes.txt
 
 # Known vulnerabilities of what is in constraints.hashes.txt. It fails if it cannot ask for them.

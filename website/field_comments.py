@@ -5,17 +5,16 @@ from typing import Any
 
 import griffe
 
-from fedadb.experiment.declarations import Declaration, meanings
+from fedadb.experiment.declarations import field_comment
 
 
 class FieldComments(griffe.Extension):
     """Documents a field by the comment above it, or at the end of its line."""
 
-    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
-        """Take the comments of a class at the top of its module."""
-        if not isinstance(cls.filepath, Path) or not isinstance(cls.parent, griffe.Module):
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Take the comment of an attribute that has an annotation."""
+        if attr.docstring or attr.annotation is None or attr.lineno is None:
             return
-        for name, meaning in meanings(Declaration(cls.filepath, cls.name)).items():
-            field = cls.members.get(name)
-            if meaning and isinstance(field, griffe.Attribute) and not field.docstring:
-                field.docstring = griffe.Docstring(meaning, parent=field)
+        assert isinstance(attr.filepath, Path)  # a list of them is a namespace's
+        if text := field_comment(attr.lines_collection[attr.filepath], attr.lineno, attr.endlineno):
+            attr.docstring = griffe.Docstring(text, parent=attr)

@@ -22,9 +22,10 @@ from fedadb.deploy.messages import tensors_from_bytes
 from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.deploy.roster import ROSTER, read_roster
 from fedadb.deploy.secure_site import SecureSite
+from fedadb.deploy.site import run_site
 from fedadb.secagg.masks import EVALUATE, Exchange
 from tests.command_line import invoke
-from tests.deploy.secure_federation import NAMES, copy_roster, make_sites
+from tests.deploy.secure_federation import NAMES, copy_roster, experiment, make_sites
 
 RUN = "00112233445566778899aabbccddeeff"
 
@@ -213,3 +214,16 @@ def test_in_any_order_of_messages_no_mask_covers_two_vectors(asked: list[Any]) -
     assert all(len(of_exchange) == 1 for of_exchange in sent.values())
     assert all(len(of_round) == 1 for of_round in rounds.values())
     assert len(stored) <= 2 * KEPT
+
+
+def test_a_site_shows_the_fingerprint_before_it_connects(tmp_path: Path) -> None:
+    made, lines = make_sites(tmp_path / "sites"), list[str]()
+    keys.make_server_keys(tmp_path / "server", ["localhost"], days=2)
+    (made / "east" / keys.CA).write_bytes((tmp_path / "server" / keys.CA).read_bytes())
+    e = experiment()
+    with pytest.raises(BadInput, match="--server"):
+        run_site(made / "east", e, "no address", "npz:data.npz", 1, lines.append)
+    assert read_roster(made / "east").fingerprint in lines[-1]
+    (made / "east" / ROSTER / "west.pub").unlink()
+    with pytest.raises(BadInput, match="the public keys of 2 sites"):
+        run_site(made / "east", e, "no address", "npz:data.npz", 1, lines.append)

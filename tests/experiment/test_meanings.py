@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.declarations import CHOSEN, TABLES, choices, setting_keys
+from fedadb.experiment.declarations import (
+    CHOSEN,
+    TABLES,
+    choices,
+    field_comment,
+    setting_keys,
+)
 from fedadb.experiment.meanings import Setting, all_settings
-from fedadb.experiment.presets import PRESETS
+from fedadb.experiment.presets import PRESETS, SCENARIOS
 from fedadb.experiment.ranges import describe_values
+from fedadb.experiment.settings import Federation
 from fedadb.experiment.toml_tables import flatten
 
 SETTINGS = all_settings()
 IDS = [f"{setting.key}-{setting.owner}" for setting in SETTINGS]
-# `dataset` is given in the test, and `step` needs another setting.
-NO_EXPERIMENT = {("dataset", ""), ("local.schedule.decay", "step")}
+# `dataset` is given in the test, a scenario stands for two others, and `step` needs one more.
+NO_EXPERIMENT = {("dataset", ""), ("federation.scenario", ""), ("local.schedule.decay", "step")}
 IN_PYTHON = {"images", "vectors"}  # data in memory have these defaults; no file can name them
 
 
@@ -102,6 +109,12 @@ def test_a_setting_of_several_methods_is_explained_for_each() -> None:
     assert lr.by_dataset["digits"] == "0.003 to 0.1, by method"
 
 
+def test_the_default_scenario_is_that_of_the_fields() -> None:
+    (scenario,) = find_settings("federation.scenario")
+    name = tomllib.loads(f"value = {scenario.default}")["value"]
+    assert Federation(**SCENARIOS[name]) == Federation()
+
+
 def test_values_in_words() -> None:
     (alpha,) = find_settings("federation.participation")
     assert alpha.values == "a number above 0 and up to 1"
@@ -120,3 +133,18 @@ def test_meanings_need_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_field_has_the_comment_behind_it_or_above_it() -> None:
+    lines = [
+        "a: int = 1  # first",
+        "# second,",
+        "# in two lines",
+        "b: int = (",
+        "    2",
+        ")",
+        "c: int",
+    ]
+    assert field_comment(lines, 1, 1) == "first"
+    assert field_comment(lines, 4, 6) == "second, in two lines"
+    assert field_comment(lines, 7, 7) == ""

@@ -1,7 +1,6 @@
 """The command `explain`: what a setting means, its default, its values and who reads it."""
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,24 +62,14 @@ def _facts(setting: "Setting") -> Iterator[tuple[str, str]]:
     if not setting.values:  # a table, whose settings follow
         return
     yield "default", setting.default or "none: it must be given"
-    if setting.by_dataset:
-        yield "", _by_dataset(setting)
+    if setting.other_defaults:
+        yield "", setting.other_defaults
     yield "values", setting.values
     if setting.searched:
         low, high, scale = setting.searched.low, setting.searched.high, setting.searched.scale
         yield "searched", f"from {low:g} to {high:g} by `fedadb tune`, on a {scale} scale"
     yield "read by", setting.read_by
     yield "changes", setting.affects
-
-
-def _by_dataset(setting: "Setting") -> str:
-    """Such as "300 for organamnist, pacs; 40 for digits"."""
-    values = sorted(setting.by_dataset.items(), key=lambda item: item[1])
-    parts = [
-        f"{value} for {', '.join(dataset for dataset, _ in group)}"
-        for value, group in groupby(values, key=lambda item: item[1])
-    ]
-    return "; ".join(parts)
 
 
 def _list_settings(settings: "Iterable[Setting]") -> None:

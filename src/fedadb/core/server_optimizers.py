@@ -132,9 +132,8 @@ class ServerAdam:
     ```
     """
 
-    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = (
-        0.01  # η: the server's learning rate in round 1
-    )
+    # η: the server's learning rate in the first round
+    lr: Annotated[float, Gt(0), Searched(0.001, 0.1)] = 0.01
     beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # β₁: decay of the mean of Δ
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # β₂: decay of the mean of Δ²
     tau: Annotated[float, Gt(0), Searched(1e-4, 0.1)] = 1e-3  # τ: added to √v, for bounded steps

@@ -7,8 +7,7 @@ comment of a field says what the setting means.
 
 import ast
 import dataclasses
-import io
-import tokenize
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -132,27 +131,27 @@ def declared(declaration: Declaration) -> type[Any] | None:
 
 @cache
 def meanings(declaration: Declaration) -> dict[str, str]:
-    """What each field means: its comment, behind it or in the lines right above it."""
-    source = declaration.path.read_text(encoding="utf-8")
-    comments = {
-        token.start[0]: token
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT and not token.string.startswith("# type:")
+    """What each field means, by its comment; "" if it has none."""
+    lines = declaration.path.read_text(encoding="utf-8").splitlines()
+    return {
+        statement.target.id: field_comment(lines, statement.lineno, statement.end_lineno)
+        for one in _with_bases(declaration)
+        for statement in _fields(one)
+        if isinstance(statement.target, ast.Name)
     }
-    found: dict[str, str] = {}
-    for statement in (field for one in _with_bases(declaration) for field in _fields(one)):
-        assert isinstance(statement.target, ast.Name)
-        lines = range(statement.lineno, (statement.end_lineno or 0) + 1)
-        behind = [comments[line].string for line in lines if line in comments]
-        above: list[str] = []
-        line = statement.lineno - 1
-        # a comment behind the field before is that field's
-        while line in comments and comments[line].start[1] == statement.col_offset:
-            above.insert(0, comments[line].string)
-            line -= 1
-        text = " ".join(comment.lstrip("# ").rstrip() for comment in above + behind)
-        found[statement.target.id] = text
-    return found
+
+
+def field_comment(lines: Sequence[str], first: int, last: int | None) -> str:
+    """The comment behind a statement on these lines, counted from 1, or in those right above it."""
+    _, mark, behind = lines[(last or first) - 1].partition("  # ")
+    if mark and not behind.startswith(("type:", "fmt:", "noqa")):
+        return behind.strip()
+    above: list[str] = []
+    for line in reversed(lines[: first - 1]):
+        if not line.strip().startswith("# "):
+            break
+        above.insert(0, line.strip().removeprefix("# "))
+    return " ".join(above)
 
 
 @cache

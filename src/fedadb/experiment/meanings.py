@@ -5,6 +5,7 @@ The meaning is the comment beside the setting's field. There is no other list of
 
 import dataclasses
 from functools import cache
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from fedadb.experiment import settings
@@ -64,6 +65,15 @@ class Setting(NamedTuple):
         if self.role.shared:
             return "server and clients; real sites must have the server's value"
         return "the server"
+
+    @property
+    def other_defaults(self) -> str:
+        """The defaults of datasets that have their own: "300 for pacs, organamnist; 40 for …"."""
+        values = sorted(self.by_dataset.items(), key=lambda item: item[1])
+        return "; ".join(
+            f"{value} for {', '.join(dataset for dataset, _ in same)}"
+            for value, same in groupby(values, key=lambda item: item[1])
+        )
 
     @property
     def by_dataset(self) -> dict[str, str]:
@@ -160,7 +170,7 @@ SCENARIO = Setting(
         f"{name} ({size['clients']} clients, {100 * size['participation']:g} %)"
         for name, size in SCENARIOS.items()
     ),
-    default="",
+    default=to_toml("cross-device"),  # it stands for the defaults of both
     values=describe_values(Literal[tuple(SCENARIOS)]),
     searched=None,
 )

@@ -34,14 +34,17 @@ class DP(Filter):
     ```
     """
 
-    norm: Annotated[float, Gt(0)] | None = None  # S; of the first round, if quantile is given
+    # S: largest norm of an update; that of the first round, if quantile is given
+    norm: Annotated[float, Gt(0)] | None = None
     # S follows this quantile of the norms of updates, such as 0.5
     quantile: Annotated[float, Gt(0), Lt(1)] | None = None
-    rate: Annotated[float, Gt(0), Le(1)] | None = None  # by which it does; None: 0.2
-    # Outside of these bounds ε says nothing, or cannot be computed.
-    noise: Annotated[float, Ge(0.1), Le(1000)] | None = None  # z
-    epsilon: Annotated[float, Ge(0.01), Le(100)] | None = None  # after all rounds; it decides on z
-    delta: Annotated[float, Ge(1e-12), Lt(1)] | None = None  # None: K^−1.1
+    rate: Annotated[float, Gt(0), Le(1)] | None = None  # by which S follows it; none: 0.2
+    # z: standard deviation of the noise, in S; outside of these bounds ε says nothing, or cannot be
+    # computed
+    noise: Annotated[float, Ge(0.1), Le(1000)] | None = None
+    # ε after all rounds; given in place of the noise, it decides on z
+    epsilon: Annotated[float, Ge(0.01), Le(100)] | None = None
+    delta: Annotated[float, Ge(1e-12), Lt(1)] | None = None  # δ of the guarantee; none: K^−1.1
 
     replaces_replies = True
 
