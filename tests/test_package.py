@@ -23,6 +23,7 @@ USES = {
     "privacy": f"{ONE_ROUND} --set federation.sampling=poisson "
     "--set 'filter=[{name=\"dp\", norm=1.0, noise=1.0}]'",
     "ray": f"{ONE_ROUND} --set engine.backend=ray",
+    "storm": "python -c 'import atheris'",
     "tensorboard": f"{ONE_ROUND} --track tensorboard",
     "tune": "fedadb tune --algorithms fedavg --budget 2 --set rounds=1 --set validation=0.1",
     "wandb": f"{ONE_ROUND} --track wandb",
