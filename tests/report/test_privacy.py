@@ -78,6 +78,8 @@ def test_times_that_are_secret_are_not_shown(tmp_path: Path) -> None:
     table = summary_table(compare(tmp_path / "runs"))
     (row,) = table.rows
     assert row[table.header.index("s/round")].value is None
+    (shown,) = page_data(compare(tmp_path / "runs"), "title")["runs"]
+    assert (shown["seconds"], shown["pace"]) == (None, None)
 
 
 def test_a_promise_in_words() -> None:
