@@ -331,6 +331,8 @@ def test_replies_that_are_all_broken_are_all_dropped() -> None:
         (NNM(), 5),
         (MultiKrum(f=2), 7),
         (MultiKrum(), 5),
+        (MultiKrum(f=1, keep=5), 6),
+        (MultiKrum(keep=6), 7),
     ],
     ids=str,
 )
