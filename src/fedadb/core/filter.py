@@ -50,6 +50,8 @@ class Filter:
 
     # Whether the server's end replaces replies by a result of several, such as their median.
     replaces_replies: ClassVar[bool] = False
+    # Whether that is one result, so that all replies are the same after it.
+    has_one_result: ClassVar[bool] = False
 
     @property
     def replies_needed(self) -> int:
@@ -136,7 +138,8 @@ class Compressor(Filter):
 
 
 def check_filters(filters: Sequence[Filter], algorithm: Algorithm[Any, Any, Any, Any]) -> None:
-    """Raise BadInput if a filter compresses what it cannot, or what another filter needs."""
+    """Raise BadInput if a filter compresses what it cannot, or takes what another filter needs."""
+    _check_results(filters)
     compressor: Compressor | None = None
     for one in filters:
         name = type(one).__name__
@@ -164,6 +167,21 @@ def check_filters(filters: Sequence[Filter], algorithm: Algorithm[Any, Any, Any,
             f"filter: {name} changes the updates that the server receives, but clients of "
             f"{algorithm.name} remember theirs unchanged; drop the filter"
         )
+
+
+def _check_results(filters: Sequence[Filter]) -> None:
+    """Raise BadInput if a filter is to choose among replies that another one has made equal."""
+    first: Filter | None = None
+    for one in filters:
+        if first is not None and one.replaces_replies:
+            earlier, later = type(first).__name__, type(one).__name__
+            remedy = "keep one" if one.has_one_result else f"put {later} before {earlier}"
+            raise BadInput(
+                f"filter: after {earlier} all replies are the same, so {later} changes nothing; "
+                f"{remedy}"
+            )
+        if one.has_one_result:
+            first = one
 
 
 def send_through(
