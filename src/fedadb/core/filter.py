@@ -116,7 +116,7 @@ class Compressor(Filter):
 
     @dataclass(frozen=True)
     class Half(fedadb.Compressor):
-        def compress(self, w, u, memory, rng):
+        def compress(self, w, u, memory, round, rng):
             return Halves((w - u).flat.half()), memory
 
         def restore(self, sent, u):
@@ -124,7 +124,9 @@ class Compressor(Filter):
     ```
     """
 
-    def compress(self, w: Vector, u: Vector, memory: Any, rng: Stream) -> tuple[Any, Any]:
+    def compress(
+        self, w: Vector, u: Vector, memory: Any, round: Round, rng: Stream
+    ) -> tuple[Any, Any]:
         """What the client sends in place of its weights w, and what it keeps.
 
         It sends a NamedTuple of Tensors, which have the same types and shapes for all weights of a
@@ -199,7 +201,7 @@ def send_through(
     kept = []
     for one, memory in zip(filters, memories, strict=True):
         if isinstance(one, Compressor):
-            reply, memory = _compress(one, reply, memory, u, rng)
+            reply, memory = _compress(one, reply, memory, u, round, rng)
         else:
             sent = one.outgoing(reply, memory, u, round)
             if not (isinstance(sent, tuple) and len(sent) == 2 and isinstance(sent[0], Reply)):
@@ -210,7 +212,7 @@ def send_through(
 
 
 def _compress(
-    compressor: Compressor, reply: Reply[Any], memory: Any, u: Vector, rng: Stream
+    compressor: Compressor, reply: Reply[Any], memory: Any, u: Vector, round: Round, rng: Stream
 ) -> tuple[Reply[Any], Any]:
     name = type(compressor).__name__
     if not isinstance(reply.upload, Weights):
@@ -218,7 +220,7 @@ def _compress(
             f"filter: {name} compresses weights, but the upload is a {type(reply.upload).__name__}"
         )
     # A stream of its own: the client's batches do not depend on the filter.
-    sent = compressor.compress(reply.w, u, memory, rng.at("compress"))
+    sent = compressor.compress(reply.w, u, memory, round, rng.at("compress"))
     if not (isinstance(sent, tuple) and len(sent) == 2 and hasattr(sent[0], "_fields")):
         raise BadInput(f"{name}.compress must return a NamedTuple and its memory")
     return reply._replace(upload=sent[0]), sent[1]
