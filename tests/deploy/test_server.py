@@ -172,7 +172,7 @@ def test_the_kind_of_the_reason_decides_on_the_exit_code(
     with pytest.raises(type(error)), reported(out):
         raise error
 
-    def follow(*_: Any) -> None:
+    def follow(**_: Any) -> None:
         list(make_server("running").follow(1, out, 3, 0, print))
 
     monkeypatch.setattr(cli, "app", follow)
@@ -321,9 +321,11 @@ def test_a_stopped_server(
     file, out = tmp_path / "e.toml", tmp_path / "runs" / "run"
     file.write_text(experiment().toml())
     words = ["deploy", "server", str(tmp_path), str(file), "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["fedadb", *words])
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "stopped; finished rounds are kept, and this resumes: fedadb " in result.stderr
+    resumes = f"this resumes: fedadb {' '.join(words)}"
+    assert f"stopped; finished rounds are kept, and {resumes}" in result.stderr
     assert status_file(out).read_text() == "stopped: by the operator"
 
 
@@ -342,6 +344,7 @@ def test_a_stopped_site_that_is_not_connected(
     file = tmp_path / "e.toml"
     file.write_text(experiment().toml())
     words = ["deploy", "site", str(tmp_path), str(file), "--server", "x:1", "--data", "npz:x"]
+    monkeypatch.setattr("sys.argv", ["fedadb", *words])
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "the same command connects again" in result.stderr
+    assert f"this connects again: fedadb {' '.join(words)}" in result.stderr

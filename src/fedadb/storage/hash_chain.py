@@ -6,7 +6,6 @@ line, kept somewhere else, proves that neither happened.
 """
 
 import datetime as dt
-import fcntl
 import hashlib
 import json
 import os
@@ -37,6 +36,8 @@ def append_entry(path: Path, event: str, **fields: Any) -> str:
     The entry is on the disk when this returns. If a process was killed while it wrote, the next
     entry replaces what it left, and says so.
     """
+    import fcntl  # Windows lacks it: logs can be verified there, and no federation runs
+
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
