@@ -76,6 +76,12 @@ def test_noise_hides_updates_from_other_sites_but_not_from_the_server() -> None:
     assert "before the noise" in learned(private, "server")
 
 
+def test_a_table_of_an_earlier_version_has_fewer_settings() -> None:
+    now = table()
+    earlier = {"federation": {"clients": 5, "participation": 1.0}}
+    assert disclosures(earlier) == disclosures(now)
+
+
 def test_as_markdown_every_party_has_a_row() -> None:
     text = markdown(table())
     assert all(f"| {one.party} |" in text for one in disclosures(table()))

@@ -74,7 +74,8 @@ def _metrics(watched: Watched) -> Iterator[Metric]:
     yield from _totals(records)
     if records:
         last = records[-1]
-        yield _one("last_round_seconds", "gauge", "How long it took.", last["seconds"])
+        if last["seconds"] is not None:
+            yield _one("last_round_seconds", "gauge", "How long it took.", last["seconds"])
         ended = rounds.stat().st_mtime
         yield _one("last_round_timestamp_seconds", "gauge", "When it ended.", ended)
         yield _one("accuracy", "gauge", "The test accuracy after it.", last["accuracy"])
@@ -98,11 +99,13 @@ def _sites(watched: Watched) -> Iterator[Metric]:
 
 
 def _totals(records: list[Record]) -> Iterator[Metric]:
-    """Sums over the finished rounds of the run; private records do not say who replied."""
+    """Sums over the finished rounds of the run; none of a private run, whose records hide them."""
+    if any(record["seconds"] is None for record in records):
+        return
     used = [len(record["clients"]) for record in records]
     lost = [len(record.get("lost", {})) for record in records]
     sent = sum((u + n) * r["bytes_down"] for u, n, r in zip(used, lost, records, strict=True))
-    received = sum(n * r.get("bytes_up", 0) for n, r in zip(used, records, strict=True))
+    received = sum(n * r["bytes_up"] for n, r in zip(used, records, strict=True))
     seconds = sum(record["seconds"] for record in records)
     yield _one("replies_used_total", "counter", "Replies that entered the model.", sum(used))
     yield _one("replies_lost_total", "counter", "Replies that were missing or bad.", sum(lost))

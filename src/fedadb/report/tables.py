@@ -9,6 +9,7 @@ from fedadb.report.cells import Cell, Number, RoundsDone, Score, Table, Traffic
 from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import convergence_table
 from fedadb.report.differences import difference_table, distinguishable_best
+from fedadb.report.disclosure import disclosure_table
 from fedadb.report.metrics import (
     BEST,
     SeedStatistics,
@@ -43,6 +44,7 @@ def all_tables(comparison: Comparison) -> list[Table]:
         domain_table(comparison),
         personal_table(comparison),
         privacy_table(comparison),
+        disclosure_table(comparison),
     ]
     return [table for table in tables if table]
 
