@@ -73,8 +73,8 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     anchors_for: Literal["all", "missing"] = "missing"
     # The weight of an anchor in Eq. (6), relative to a row: 1, or its confidence ỹ.
     anchor_weight: Literal["one", "confidence"] = "one"
-    # How long an epoch of the global branch is: as many steps as the local one, or until every class
-    # was seen as often as the client's largest.
+    # How long an epoch of the global branch is: as many steps as the local one, or until every
+    # class was seen as often as the client's largest.
     balanced_epoch: Annotated[Literal["local", "largest"], Added()] = "local"
     # β: weight of the local branch; none: adaptive, (t/T)^(γ_k τ_t).
     beta: Annotated[float, Ge(0), Le(1)] | None = None
