@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.own import load_npz
 from fedadb.deploy import accepted_sites, keys
+from fedadb.deploy.secret_random import LOG, open_secrets
+from fedadb.experiment.settings import Federation
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.storage.files import write_atomically
 from fedadb.storage.tensorfile import write_tensors
@@ -31,6 +33,13 @@ def test_a_damaged_list_of_registered_sites(tmp_path: Path) -> None:
     (tmp_path / accepted_sites.REGISTERED).write_bytes(b"")
     with pytest.raises(Fault, match=r"registered\.json is damaged"):
         accepted_sites.registered_keys(tmp_path)
+
+
+@pytest.mark.parametrize("note", [b"1", b"{}", b'{"round": "1"}', b"[" * 100_000])
+def test_notes_of_a_private_run_that_are_none(note: bytes, tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(note + b"\n")
+    with pytest.raises(Fault, match="lacks notes of the 1 recorded rounds"):
+        open_secrets(tmp_path, Federation(10, 0.5), 1)
 
 
 def test_an_npz_file_with_a_member_that_is_no_array(tmp_path: Path) -> None:
