@@ -16,7 +16,7 @@ from flwr.app import Message, RecordDict
 
 from fedadb.core.errors import Fault
 from fedadb.deploy import refusals
-from fedadb.deploy.messages import TABLE, shown, tensor_bytes_in
+from fedadb.deploy.messages import TABLE, VERSION, shown, tensor_bytes_in
 from fedadb.experiment.stored import read_sites
 from fedadb.storage.hash_chain import Chain
 from fedadb.storage.records import Record
@@ -84,6 +84,16 @@ class ServerAudit:
             self.write(REFUSED, **fields, reason=shown(sentence))
         else:
             self.write(RECEIVED, **fields, **size_and_digest(reply.content))
+
+
+@contextmanager
+def audited_server(write: Audit, listen: str) -> Iterator[None]:
+    """Note that the server starts, and that it ends in order."""
+    write("started", version=VERSION, listen=listen)
+    try:
+        yield
+    finally:
+        write("ended")
 
 
 @contextmanager
