@@ -27,7 +27,8 @@ from fedadb.deploy.accepted_sites import (
     update_accepted,
 )
 from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
-from fedadb.deploy.audit import AUDIT, audited_server
+from fedadb.deploy.audit import audited_server
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.job import Job
 from fedadb.deploy.node import application_hash
 from fedadb.deploy.notices import Notices

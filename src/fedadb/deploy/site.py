@@ -43,7 +43,7 @@ def run_site(
         log: Called with a line for everything that happens.
         max_runs: The number of runs of the experiment in which the site takes part.
     """
-    from fedadb.deploy.audit import AUDIT
+    from fedadb.deploy.audit_log import AUDIT
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
 

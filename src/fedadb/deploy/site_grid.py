@@ -37,7 +37,8 @@ from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import Fault
 from fedadb.deploy.accepted_sites import CONNECTED, accepted_keys
-from fedadb.deploy.audit import AUDIT, ServerAudit
+from fedadb.deploy.audit import ServerAudit
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.job import Job
 from fedadb.storage.files import write_atomically
 from fedadb.storage.hash_chain import append_entry
