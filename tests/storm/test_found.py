@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.own import load_npz
-from fedadb.deploy import accepted_sites, keys
+from fedadb.deploy import accepted_sites, site_keys
 from fedadb.deploy.secret_random import LOG, open_secrets
 from fedadb.experiment.settings import Federation
 from fedadb.export.safetensors_file import read_safetensors
@@ -67,7 +67,10 @@ def test_a_key_of_another_kind_is_no_key_of_a_site(tmp_path: Path) -> None:
     public, private = tmp_path / "site.pub", tmp_path / "site.key"
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    for path, require in ((public, keys.require_public), (private, keys.require_private)):
+    for path, require in (
+        (public, site_keys.read_public_key),
+        (private, site_keys.read_private_key),
+    ):
         with pytest.raises(BadInput, match="it is of another kind"):
             require(path)
 
@@ -84,7 +87,7 @@ def test_a_public_key_with_a_damaged_point(tmp_path: Path) -> None:
     path = tmp_path / "site.pub"
     path.write_bytes(COMPRESSED)
     with pytest.raises(BadInput, match="is not a site's public key"):
-        keys.require_public(path)
+        site_keys.read_public_key(path)
 
 
 def test_a_write_of_a_search_that_fails_is_one_sentence(
