@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 from evidence.pages import PAGES, TABLES, with_tables
-from evidence.rows import assignments, command, read_rows, row_of, write_rows
+from evidence.rows import (
+    assignments,
+    command,
+    identity,
+    measured,
+    read_rows,
+    row_identity,
+    row_of,
+    write_rows,
+)
 
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
@@ -36,6 +45,10 @@ def test_the_command_of_a_row_is_its_run(tmp_path: Path) -> None:
     (read,) = read_rows(tmp_path / "rows.csv")
     assert read == row
     assert assignments(read)["filter"] == E.table()["filter"]
+    assert row_identity(read) == identity(E.table())
+    last = history.rounds[-1]
+    assert measured(read).keys() == {"tau", "gamma", "beta", "anchor_confidence"}
+    assert measured(read)["beta"] == last["beta"] == 0.5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
