@@ -29,14 +29,14 @@ COLUMNS = (
     *("dataset", "algorithm", "settings", "seed", "rounds", "trained"),
     *("best5", "last5", "last10", "forgetting", "worst_class"),
     *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
-    *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels"),
+    *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels", "torch"),
 )
 
 
 def row_of(run: RecordedRun) -> dict[str, str]:
     """What is published of a run. Accuracies are in per cent."""
     environment = run.environment
-    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-3], "")
+    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-4], "")
     return {
         "dataset": str(run.experiment["dataset"]),
         "algorithm": run.algorithm,
@@ -48,6 +48,7 @@ def row_of(run: RecordedRun) -> dict[str, str]:
         "commit": (environment["commit"] or "not known")[:10],
         "processor": environment["machine"]["processor"],
         "kernels": environment["kernels"],
+        "torch": environment["versions"]["torch"],
     }
 
 
