@@ -21,11 +21,10 @@ def curves_file(rows: Path) -> Path:
     return rows.with_suffix(".curves.csv")
 
 
-def add_curve(run: RecordedRun, row: Row, to: Path) -> None:
-    """Add the run's curves; those of the same experiment are replaced."""
+def curve_of(run: RecordedRun, row: Row) -> Row:
     # Classes take the space of many curves, and a heat map shows one run.
     classes = zip(*run.class_accuracy, strict=True) if run.seed == 0 else ()
-    curve = {
+    return {
         **{key: row[key] for key in KEY},
         "accuracy": " ".join(f"{100 * a:.2f}" for a in run.accuracy),
         "class_accuracy": ";".join(
@@ -33,6 +32,10 @@ def add_curve(run: RecordedRun, row: Row, to: Path) -> None:
             for of_class in classes
         ),
     }
+
+
+def add_curve(curve: Row, to: Path) -> None:
+    """Add the curves of a run; those of the same experiment are replaced."""
     others = read_rows(to) if to.exists() else []
     kept = [one for one in others if row_identity(one) != row_identity(curve)]
     text = io.StringIO()

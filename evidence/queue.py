@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from evidence.curves import add_curve, curves_file
-from evidence.rows import Row, identity, read_rows, row_identity, row_of, write_rows
+from evidence.curves import add_curve, curve_of, curves_file
+from evidence.rows import Row, command, identity, read_rows, row_identity, row_of, write_rows
 from fedadb.cli.estimate import MeasuredCosts
 from fedadb.core.errors import BadInput, Diverged, Fault
 from fedadb.experiment.config import Experiment
@@ -65,6 +65,7 @@ def run_queue(
         The errors of runs that failed; a run that diverged is none of them.
     """
     end = time.monotonic() + seconds
+    take_rows(missing(experiments, to), to, show)
     waiting = in_order(missing(experiments, to), out)
     errors = []
     total = len(experiments)
@@ -84,7 +85,7 @@ def run_queue(
             errors.append(f"{directory.name}: {error}")
             show(errors[-1])
             continue
-        row = add_row(directory, to)
+        row = add_run(directory, to)
         done = total - len(missing(experiments, to))
         show(f"{done} of {total}: {directory.name}, best five rounds {row['best5'] or 'none'}")
     return errors
@@ -107,11 +108,32 @@ def train(e: Experiment, directory: Path, end: float, show: Show) -> bool:
     return True
 
 
-def add_row(directory: Path, to: Path) -> Row:
-    """Add the run to the rows and to the curves; a row of the same experiment is replaced."""
+def take_rows(experiments: Sequence[Experiment], to: Path, show: Show) -> None:
+    """Copy the rows of these experiments that other files in the same directory have."""
+    wanted = {identity(e.table()) for e in experiments}
+    datasets = {str(e.dataset) for e in experiments}
+    for path in sorted(to.parent.glob("*.csv")):
+        rows = read_rows(path)
+        if path == to or not rows or not {"settings", "trained"} <= rows[0].keys():
+            continue
+        found = {row_identity(row): row for row in rows if row["dataset"] in datasets}
+        curves = read_rows(curves_file(path)) if curves_file(path).exists() else []
+        for key in sorted(wanted & found.keys()):
+            show(f"{path} has {command(found[key])}")
+            add_row(found[key], [one for one in curves if row_identity(one) == key], to)
+        wanted -= found.keys()
+
+
+def add_run(directory: Path, to: Path) -> Row:
     run = read_recorded_run(directory)
     row = row_of(run)
-    add_curve(run, row, curves_file(to))
+    add_row(row, [curve_of(run, row)], to)
+    return row
+
+
+def add_row(row: Row, curves: Sequence[Row], to: Path) -> None:
+    """Add a row and its curves; a row of the same experiment is replaced."""
+    for curve in curves:
+        add_curve(curve, curves_file(to))
     others = read_rows(to) if to.exists() else []
     write_rows([*(one for one in others if row_identity(one) != row_identity(row)), row], to)
-    return row

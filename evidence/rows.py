@@ -24,18 +24,19 @@ TARGETS = (0.36, 0.51, 0.67)  # the paper's for OrganAMNIST
 WHOLE = ("filter", "attack")  # tables that `--set` takes as one value
 # The default differs between methods, and another search may change it: it is always given.
 STATED = ("local.lr",)
+MEASURED = ("tau", "gamma", "beta", "anchor_confidence")  # what clients of FedADB report
 COLUMNS = (
     *("dataset", "algorithm", "settings", "seed", "rounds", "trained"),
     *("best5", "last5", "last10", "forgetting", "worst_class"),
     *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
-    *("bytes_up", "seconds", "commit", "processor", "kernels"),
+    *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels", "torch"),
 )
 
 
 def row_of(run: RecordedRun) -> dict[str, str]:
     """What is published of a run. Accuracies are in per cent."""
     environment = run.environment
-    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-3], "")
+    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-4], "")
     return {
         "dataset": str(run.experiment["dataset"]),
         "algorithm": run.algorithm,
@@ -47,6 +48,7 @@ def row_of(run: RecordedRun) -> dict[str, str]:
         "commit": (environment["commit"] or "not known")[:10],
         "processor": environment["machine"]["processor"],
         "kernels": environment["kernels"],
+        "torch": environment["versions"]["torch"],
     }
 
 
@@ -54,6 +56,7 @@ def _numbers(run: RecordedRun) -> dict[str, str]:
     last = run.rounds[-1]
     classes = [a for a in last["class_accuracy"] if a is not None]
     forgotten = forgetting(run.class_accuracy)
+    validation = [a for a in run.validation_accuracy if a is not None]
     needed = {f"rounds_to_{100 * t:.0f}": rounds_to(run.accuracy, t) for t in TARGETS}
     return {
         "best5": f"{100 * best_rounds(run.accuracy):.4f}",
@@ -61,10 +64,19 @@ def _numbers(run: RecordedRun) -> dict[str, str]:
         "last10": f"{100 * last_rounds(run.accuracy):.4f}",
         "forgetting": "" if forgotten is None else f"{100 * forgotten:.4f}",
         "worst_class": f"{100 * min(classes):.4f}",
+        "validation5": f"{100 * best_rounds(validation):.4f}" if validation else "",
+        "measured": " ".join(
+            f"{key}={_late_mean(run, key):.4f}" for key in MEASURED if key in last
+        ),
         "bytes_up": f"{last['bytes_up']:.0f}",
         "seconds": f"{sum(record['seconds'] for record in run.rounds):.1f}",
         **{key: "" if t is None else str(t) for key, t in needed.items()},
     }
+
+
+def _late_mean(run: RecordedRun, key: str) -> float:
+    """The mean of a measurement over the last ten rounds."""
+    return last_rounds([record[key] for record in run.rounds])
 
 
 def changed_settings(experiment: Mapping[str, Any]) -> list[str]:
@@ -129,6 +141,11 @@ def identity(table: Mapping[str, Any]) -> str:
 
 def row_identity(row: Row) -> str:
     return identity(row_table(row))
+
+
+def measured(row: Row) -> dict[str, float]:
+    pairs = (word.partition("=")[::2] for word in row["measured"].split())
+    return {key: float(value) for key, value in pairs}
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -60,6 +60,18 @@ def test_rows_survive_their_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {len(of_class) for of_class in class_curves(curve)} == {3}
 
 
+def test_rows_of_other_studies_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("method,accuracy\nfedavg,50\n")
+    run_queue([experiment()], tmp_path / "first.csv", tmp_path / "runs", lambda line: None)
+    said: list[str] = []
+    second = tmp_path / "second.csv"
+    run_queue([experiment()], second, tmp_path / "nothing", said.append)
+    assert second.read_text() == (tmp_path / "first.csv").read_text()
+    assert curves_file(second).read_text() == (tmp_path / "first.curves.csv").read_text()
+    assert not (tmp_path / "nothing").exists()
+    assert said[-1] == f"1 of 1 rows are in {second}"
+
+
 def test_a_run_that_diverges_is_a_row(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     study = [experiment(lr=1e30), experiment()]
