@@ -10,8 +10,9 @@ of real sites is also timed by itself. One thread; the best of several turns.
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,9 +28,8 @@ from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy.secret_random import normals
 from fedadb.experiment.config import Experiment
-from fedadb.filters.accounting import Accountant
 from fedadb.filters.dp import DP
-from fedadb.filters.mechanism import SimulatedNoise
+from fedadb.filters.mechanism import Mechanism, SimulatedNoise
 from fedadb.kernels.selection import select_body
 from fedadb.models import MODELS
 
@@ -96,8 +96,7 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
     memories = [[one.memory(u) for one in filters] for _ in range(CLIENTS)]
     states = [one.init(u) for one in filters]
     now = Round(1, 2, CLIENTS, 500 * CLIENTS)
-    accountant, noise = Accountant(CLIENTS, 1.0, poisson=False), SimulatedNoise(Stream(0))
-    mechanisms = [one.mechanism(accountant, 2, noise) for one in filters if isinstance(one, DP)]
+    noise = Mechanism(1.0, 1.0, CLIENTS, SimulatedNoise(Stream(0)))
 
     def work() -> None:
         sent = [
@@ -105,10 +104,9 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
             for k, (reply, memory) in enumerate(zip(replies, memories, strict=True))
         ]
         restored = (restore(filters, reply, u) for reply in sent)
-        received = receive_through(filters, restored, list(states), u, now)
-        for mechanism in mechanisms:
-            usable = (reply for reply in received if isinstance(reply, Reply))
-            mechanism.release(usable, mechanism.init(), u, 1)
+        received: Iterable[Reply[Any]] = receive_through(filters, restored, list(states), u, now)
+        if any(isinstance(one, DP) for one in filters):
+            received, _ = noise.release(received, noise.init(), u, now.t)
         for _ in received:
             pass
 
@@ -134,9 +132,8 @@ def main() -> None:
             if "quantile" in table[0]:
                 shown += " by quantile"
             print_share(shown, seconds, whole)
-        numbers = f.weights().flat.numel()
-        seconds = best_of(TURNS[name], lambda n=numbers: normals(bytes(32), n))  # type: ignore[misc]
-        print_share("noise of dp, real sites", seconds, whole)
+        seconds = best_of(TURNS[name], partial(normals, bytes(32), f.weights().flat.numel()))
+        print_share("noise of real sites", seconds, whole)
 
 
 def print_share(what: str, seconds: float, whole: float) -> None:

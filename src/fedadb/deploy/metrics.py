@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedadb.deploy import keys
-from fedadb.deploy.accepted_sites import ACCEPTED, CONNECTED, public_keys
+from fedadb.deploy.accepted_sites import CONNECTED, accepted_keys
 from fedadb.deploy.certificates import end_of
 from fedadb.deploy.server_app import FINISHED, STOPPED, read_status
 from fedadb.experiment.config import Experiment
@@ -89,7 +89,7 @@ def _metrics(watched: Watched) -> Iterator[Metric]:
 
 
 def _sites(watched: Watched) -> Iterator[Metric]:
-    accepted = len(public_keys(watched.directory, ACCEPTED))
+    accepted = len(accepted_keys(watched.directory))
     file = watched.directory / CONNECTED
     connected = int(file.read_text()) if file.exists() else 0
     needed = watched.experiment.federation.clients

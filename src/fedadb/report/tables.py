@@ -156,7 +156,7 @@ def _seconds(runs: Sequence[RecordedRun]) -> Number | None:
 
 def _traffic(runs: Sequence[RecordedRun]) -> Traffic | None:
     """The mean traffic per client and round; None if the records do not say it."""
-    rounds = [r for run in runs for r in run.rounds if "bytes_up" in r]
+    rounds = [r for run in runs for r in run.rounds if "bytes_up" in r and "bytes_down" in r]
     if not rounds:
         return None
     down, up = (fmean(r[key] for r in rounds) / 1000 for key in ("bytes_down", "bytes_up"))
