@@ -37,7 +37,7 @@ def test_version_and_date_are_the_same_in_changelog_and_citations() -> None:
     assert citation["version"] == PROJECT["version"]
     released = f"## {PROJECT['version']} - {citation['date-released']}"
     sections = re.findall(r"^## .*", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert [name for name in sections if name != "## Unreleased"][0] == released
+    assert next(name for name in sections if name != "## Unreleased") == released
     assert f"version = {{{PROJECT['version']}}}" in (ROOT / "README.md").read_text()
 
 
