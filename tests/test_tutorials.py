@@ -93,7 +93,9 @@ def test_a_tutorial_of_real_sites_runs(page: Path, tmp_path: Path) -> None:
                 sites.callback(stop, start(*words[1:-1], errors=tmp_path / "site.log"), GUARD)
             else:
                 execute(words)
-    assert (tmp_path / "run" / "model.safetensors").exists(), "it has not finished"
+                for file in tmp_path.glob("*.toml"):  # which a command may have written
+                    file.write_text(shortened(file.read_text()))
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
     assert (tmp_path / "run" / "report" / "index.html").exists()
 
 
