@@ -1,5 +1,6 @@
-"""The published results: from finished runs to rows, and from rows to the tables of the docs.
+"""The published results: from studies to rows, and from rows to the tables of the docs.
 
-python -m evidence collect RUNS… --to docs/results/NAME.csv    one row per run
-python -m evidence write                                       the tables, from the rows alone
+python -m evidence run STUDY --to docs/results/NAME.csv --out DIR    what the file lacks of a study
+python -m evidence collect RUNS… --to docs/results/NAME.csv          one row per run of directories
+python -m evidence write                                             the tables, from the rows alone
 """

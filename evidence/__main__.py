@@ -1,14 +1,22 @@
 """The commands of the published results."""
 
 import argparse
+import sys
+from functools import partial
 from pathlib import Path
 
 from evidence.pages import PAGES, with_tables
+from evidence.queue import in_order, missing, run_queue
 from evidence.rows import row_of, write_rows
+from fedadb.cli.reproduce import find_study
+from fedadb.core.errors import BadInput, Fault
+from fedadb.experiment.identity import run_name
+from fedadb.experiment.study import read_study, select
+from fedadb.interruption import exit_code, interrupted_by_sigterm
 from fedadb.report.recorded_runs import collect_runs
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence")
     commands = parser.add_subparsers(dest="command", required=True)
     collect = commands.add_parser("collect", help="write one row per run to a CSV file")
@@ -19,17 +27,54 @@ def main() -> None:
         action="store_true",
         help="also runs that did not finish, because their weights were no longer finite",
     )
+    queue = commands.add_parser("run", help="run what a CSV file does not have yet of a study")
+    queue.add_argument("study", help="a study in TOML, or the name of one of the paper's")
+    queue.add_argument("--to", required=True, type=Path, help="the CSV file")
+    queue.add_argument("--out", required=True, type=Path, help="a directory for the runs")
+    queue.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
+    queue.add_argument("--only", action="append", metavar="KEY=VALUE,…", help="select a part")
+    queue.add_argument("--list", action="store_true", help="list what would run, in its order")
     commands.add_parser("write", help="write the tables of the docs, from the CSV files")
     given = parser.parse_args()
-    if given.command == "collect":
-        runs = [run for run in collect_runs(given.runs).runs if run.finished or given.diverged]
-        write_rows(map(row_of, runs), given.to)
-        print(f"{len(runs)} runs: {given.to}")
-        return
+    try:
+        return {"collect": collect_rows, "run": run_study, "write": write_pages}[given.command](
+            given
+        )
+    except (BadInput, Fault) as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, BadInput) else 1
+
+
+def collect_rows(given: argparse.Namespace) -> int:
+    runs = [run for run in collect_runs(given.runs).runs if run.finished or given.diverged]
+    write_rows(map(row_of, runs), given.to)
+    print(f"{len(runs)} runs: {given.to}")
+    return 0
+
+
+def run_study(given: argparse.Namespace) -> int:
+    study = read_study(find_study(given.study))
+    experiments = select(study.experiments, given.only or [])
+    if given.list:
+        for e in in_order(missing(experiments, given.to), given.out):
+            print(run_name(e))
+        return 0
+    show = partial(print, flush=True)
+    try:
+        with interrupted_by_sigterm():
+            failed = run_queue(experiments, given.to, given.out, show, 60 * given.minutes)
+    except KeyboardInterrupt as error:
+        print("interrupted; the same command resumes")
+        return exit_code(error)
+    return 1 if failed else 0
+
+
+def write_pages(given: argparse.Namespace) -> int:
     for page in PAGES:
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
         print(page)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,14 +4,33 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from evidence import compression, private, robustness
+from evidence import (
+    ablation,
+    better,
+    cifar10,
+    compression,
+    organamnist,
+    private,
+    readings,
+    robustness,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [DOCS / "robustness.md", DOCS / "privacy.md"]
+RESULTS = ("organamnist", "readings", "cifar10", "ablation", "better")
+PAGES = [
+    DOCS / "robustness.md",
+    DOCS / "privacy.md",
+    *(DOCS / "results" / f"{name}.md" for name in RESULTS),
+]
 TABLES: dict[str, Callable[[Path], str]] = {
     **robustness.TABLES,
     **compression.TABLES,
     **private.TABLES,
+    **organamnist.TABLES,
+    **readings.TABLES,
+    **cifar10.TABLES,
+    **ablation.TABLES,
+    **better.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of the table -->)", re.DOTALL)
 

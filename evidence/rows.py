@@ -1,6 +1,8 @@
 """A run as one row: what it was, where it was computed, and what came out."""
 
 import csv
+import io
+import json
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -10,38 +12,31 @@ from typing import Any
 import tomli_w
 
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.settings import role
-from fedadb.experiment.toml_tables import flatten
+from fedadb.experiment.settings import affecting, role
+from fedadb.experiment.toml_tables import flatten, override
 from fedadb.report.metrics import best_rounds, forgetting, last_rounds, rounds_to
 from fedadb.report.recorded_runs import RecordedRun
+from fedadb.storage.files import write_atomically
 
 Row = Mapping[str, str]
 
 TARGETS = (0.36, 0.51, 0.67)  # the paper's for OrganAMNIST
 WHOLE = ("filter", "attack")  # tables that `--set` takes as one value
+# The default differs between methods, and another search may change it: it is always given.
+STATED = ("local.lr",)
+MEASURED = ("tau", "gamma", "beta", "anchor_confidence")  # what clients of FedADB report
 COLUMNS = (
     *("dataset", "algorithm", "settings", "seed", "rounds", "trained"),
     *("best5", "last5", "last10", "forgetting", "worst_class"),
     *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
-    *("bytes_up", "seconds", "commit", "processor", "kernels"),
+    *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels", "torch"),
 )
 
 
 def row_of(run: RecordedRun) -> dict[str, str]:
     """What is published of a run. Accuracies are in per cent."""
-    environment, last = run.environment, run.rounds[-1]
-    classes = [a for a in last["class_accuracy"] if a is not None]
-    forgotten = forgetting(run.class_accuracy)
-    numbers = {
-        "best5": f"{100 * best_rounds(run.accuracy):.4f}",
-        "last5": f"{100 * last_rounds(run.accuracy, 5):.4f}",
-        "last10": f"{100 * last_rounds(run.accuracy):.4f}",
-        "forgetting": "" if forgotten is None else f"{100 * forgotten:.4f}",
-        "worst_class": f"{100 * min(classes):.4f}",
-        "bytes_up": f"{last['bytes_up']:.0f}",
-        "seconds": f"{sum(record['seconds'] for record in run.rounds):.1f}",
-    }
-    needed = {f"rounds_to_{100 * t:.0f}": rounds_to(run.accuracy, t) for t in TARGETS}
+    environment = run.environment
+    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-4], "")
     return {
         "dataset": str(run.experiment["dataset"]),
         "algorithm": run.algorithm,
@@ -50,11 +45,38 @@ def row_of(run: RecordedRun) -> dict[str, str]:
         "rounds": str(run.total_rounds),
         "trained": str(len(run.rounds)),  # fewer: the weights were no longer finite
         **numbers,
-        **{key: "" if t is None else str(t) for key, t in needed.items()},
         "commit": (environment["commit"] or "not known")[:10],
         "processor": environment["machine"]["processor"],
         "kernels": environment["kernels"],
+        "torch": environment["versions"]["torch"],
     }
+
+
+def _numbers(run: RecordedRun) -> dict[str, str]:
+    last = run.rounds[-1]
+    classes = [a for a in last["class_accuracy"] if a is not None]
+    forgotten = forgetting(run.class_accuracy)
+    validation = [a for a in run.validation_accuracy if a is not None]
+    needed = {f"rounds_to_{100 * t:.0f}": rounds_to(run.accuracy, t) for t in TARGETS}
+    return {
+        "best5": f"{100 * best_rounds(run.accuracy):.4f}",
+        "last5": f"{100 * last_rounds(run.accuracy, 5):.4f}",
+        "last10": f"{100 * last_rounds(run.accuracy):.4f}",
+        "forgetting": "" if forgotten is None else f"{100 * forgotten:.4f}",
+        "worst_class": f"{100 * min(classes):.4f}",
+        "validation5": f"{100 * best_rounds(validation):.4f}" if validation else "",
+        "measured": " ".join(
+            f"{key}={_late_mean(run, key):.4f}" for key in MEASURED if key in last
+        ),
+        "bytes_up": f"{last['bytes_up']:.0f}",
+        "seconds": f"{sum(record['seconds'] for record in run.rounds):.1f}",
+        **{key: "" if t is None else str(t) for key, t in needed.items()},
+    }
+
+
+def _late_mean(run: RecordedRun, key: str) -> float:
+    """The mean of a measurement over the last ten rounds."""
+    return last_rounds([record[key] for record in run.rounds])
 
 
 def changed_settings(experiment: Mapping[str, Any]) -> list[str]:
@@ -76,7 +98,9 @@ def changed_settings(experiment: Mapping[str, Any]) -> list[str]:
     return changed + [
         f"{key}={_value(value)}"
         for key, value in ours.items()
-        if value != theirs.get(key) and key != "seed" and role(key).affects == "results"
+        if (value != theirs.get(key) or key in STATED)
+        and key != "seed"
+        and role(key).affects == "results"
     ]
 
 
@@ -102,13 +126,36 @@ def assignments(row: Row) -> dict[str, Any]:
     return {key: tomllib.loads(f"value = {value}")["value"] for key, value in pairs}
 
 
+def row_table(row: Row) -> dict[str, Any]:
+    """The whole table of the row's experiment."""
+    table: dict[str, Any] = {}
+    for word in shlex.split(command(row))[3::2]:
+        table = override(table, word)
+    return Experiment.read(table).table()
+
+
+def identity(table: Mapping[str, Any]) -> str:
+    """What an experiment is, as text: all settings that affect its results, and the seed."""
+    return json.dumps(affecting(flatten(table), "results"), sort_keys=True)
+
+
+def row_identity(row: Row) -> str:
+    return identity(row_table(row))
+
+
+def measured(row: Row) -> dict[str, float]:
+    pairs = (word.partition("=")[::2] for word in row["measured"].split())
+    return {key: float(value) for key, value in pairs}
+
+
 def read_rows(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: tuple(row[key] for key in COLUMNS[:4])))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted(rows, key=lambda row: tuple(row[key] for key in COLUMNS[:4])))
+    write_atomically(path, text.getvalue().encode())

@@ -42,7 +42,7 @@ from fedadb.filters import FILTERS
 from fedadb.models import MODELS
 from fedadb.partition import PARTITIONS
 from fedadb.report import labels
-from fedadb.roles import Searched, searched_fields
+from fedadb.roles import Searched, added_defaults, searched_fields
 from tests.experiment.test_study import SIZES
 
 ROOT = Path(__file__).parent.parent
@@ -254,7 +254,8 @@ def default_settings() -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in resolved.items():
         if isinstance(value, dict) and "name" not in value:
-            inner = validation.to_table(defaults[key].default)
+            default = defaults[key].default
+            inner = validation.to_table(default) | added_defaults(type(default))
             inner |= {"partition": "dirichlet"} if key == "federation" else {}
             inner |= {"optimizer": "sgd", "schedule": "exponential"} if key == "local" else {}
             settings |= {f"{key}.{name}": inner.get(name) for name in {**value, **inner}}

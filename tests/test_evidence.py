@@ -4,8 +4,19 @@ import shlex
 from pathlib import Path
 
 import pytest
-from evidence.pages import PAGES, TABLES, with_tables
-from evidence.rows import assignments, command, read_rows, row_of, write_rows
+from evidence.pages import DOCS, PAGES, TABLES, with_tables
+from evidence.rows import (
+    Row,
+    assignments,
+    command,
+    identity,
+    measured,
+    read_rows,
+    row_identity,
+    row_of,
+    row_table,
+    write_rows,
+)
 
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
@@ -36,6 +47,26 @@ def test_the_command_of_a_row_is_its_run(tmp_path: Path) -> None:
     (read,) = read_rows(tmp_path / "rows.csv")
     assert read == row
     assert assignments(read)["filter"] == E.table()["filter"]
+    assert row_identity(read) == identity(E.table())
+    last = history.rounds[-1]
+    assert measured(read).keys() == {"tau", "gamma", "beta", "anchor_confidence"}
+    assert measured(read)["beta"] == last["beta"] == 0.5
+
+
+SHORT = read_rows(DOCS / "results" / "short.csv")
+NUMBERS = ("trained", "best5", "last5", "last10", "forgetting", "worst_class", "measured")
+SAME_KIND = ("kernels", "torch")  # kernels of one name compute the same bits; heads are torch's
+
+
+@pytest.mark.parametrize("published", SHORT, ids=lambda row: row["algorithm"])
+def test_a_published_row_can_be_computed_again(published: Row, tmp_path: Path) -> None:
+    """To the last digit on the same kind of machine; elsewhere, rounding makes a difference."""
+    e = Experiment.read({**row_table(published), "engine": {"workers": 1}})
+    run(e, tmp_path / "run")
+    again = row_of(read_recorded_run(tmp_path / "run"))
+    if all(again[key] == published[key] for key in SAME_KIND):
+        assert [again[key] for key in NUMBERS] == [published[key] for key in NUMBERS]
+    assert float(again["best5"]) == pytest.approx(float(published["best5"]), abs=3)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -15,6 +15,7 @@ from fedadb.algorithms.fedprox import FedProx
 from fedadb.core.data import LocalPlan
 from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.identity import run_name
 from fedadb.experiment.named_algorithms import algorithm_table
 from fedadb.experiment.presets import RATES
 from fedadb.roles import Searched, searched_fields
@@ -117,3 +118,26 @@ def test_a_wrong_range_of_ones_own_algorithm_is_bad_input(
         "algorithm = 'wrong_range:Mine': cannot be imported: Searched(low=1, high=0.1, "
         "scale='log'): low and high must be numbers, and low below high"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "usual", "other"),
+    [
+        ({"algorithm": {"name": "fedadb"}}, {"balanced_epoch": "local"}, "largest"),
+        ({"local": {}}, {"augment": True}, False),
+        ({"model": {"name": "resnet18"}}, {"width": 64}, 16),
+    ],
+)
+def test_settings_that_were_added_later_leave_names_as_they_were(
+    table: dict[str, Any], usual: dict[str, Any], other: Any
+) -> None:
+    ((part, given),) = table.items()
+    ((key, _),) = usual.items()
+    plain, as_usual, changed = (
+        Experiment.read({part: {**given, **more}}) for more in ({}, usual, {key: other})
+    )
+    assert key not in plain.table()[part]
+    assert as_usual == plain
+    assert run_name(as_usual) == run_name(plain) != run_name(changed)
+    assert changed.table()[part][key] == other
+    assert Experiment.read(changed.table()) == changed

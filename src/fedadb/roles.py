@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
 
@@ -64,4 +65,24 @@ def searched_fields(cls: Any) -> dict[str, Searched]:
         for field in fields(cls)
         for one in getattr(hints[field.name], "__metadata__", ())
         if isinstance(one, Searched)
+    }
+
+
+@dataclass(frozen=True)
+class Added:
+    """Marks a setting that earlier runs do not have, as metadata of its field.
+
+    At its default it is left out of a run's table, so that those runs keep their names and are not
+    taken for other experiments than the runs of today.
+    """
+
+
+@cache
+def added_defaults(cls: Any) -> dict[str, Any]:
+    """The fields of a dataclass that were added later, and their defaults."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        field.name: field.default
+        for field in fields(cls)
+        if any(isinstance(one, Added) for one in getattr(hints[field.name], "__metadata__", ()))
     }

@@ -260,6 +260,26 @@ def test_without_anchors_only_the_classes_at_hand_are_balanced() -> None:
         assert set(mixed.y.tolist()) == {0, 1}
 
 
+def test_a_longer_epoch_shows_every_class_as_often_as_the_largest() -> None:
+    """15 rows of class 0, 9 of class 1: an epoch of the global branch has 4 · 15 members."""
+    f, data = model(), shard(rows=24)
+    y = (torch.arange(24) >= 15).long()
+    data = replace(data, examples=data.examples._replace(y=y))
+    algorithm = FedADB(balanced_epoch="largest")
+    sent = algorithm.broadcast(Weights(f.weights()), f, Stream(0))
+    found = batches(algorithm, f, sent, data)
+    assert len(found) == PLAN.epochs * 6
+    assert [len(b.local.y) for b in found] == [10, 10, 4] * 4  # the local branch goes on as well
+    seen = sum(
+        torch.zeros(CLASSES).scatter_add(0, b.balanced.y, 10 * b.balanced.weight) for b in found
+    )
+    assert isinstance(seen, Tensor)
+    assert (seen - PLAN.epochs * 15).abs().max() <= len(found) / 2
+    local = torch.cat([b.local.x for b in found[:6]])
+    theirs = torch.cat([b.x for b in PLAN.batches(data, Stream(7))])
+    assert torch.equal(local, theirs)
+
+
 def test_local_batches_are_those_of_fedavg() -> None:
     f, data = model(), shard()
     sent = FedADB().broadcast(Weights(f.weights()), f, Stream(0))

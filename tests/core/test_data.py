@@ -3,6 +3,7 @@ import torch
 from fedadb.core.data import LocalPlan, Shard
 from fedadb.core.schedules import Exponential
 from fedadb.core.stream import Stream
+from fedadb.core.transform import Bounded, Transform
 from tests.conftest import toy_shard
 
 
@@ -30,3 +31,13 @@ def test_the_learning_rate_decays_after_each_round() -> None:
     plan = LocalPlan(lr=0.01, schedule=Exponential(decay=0.99))
     assert plan.lr_at(1, total=3) == 0.01
     assert plan.lr_at(3, total=3) == 0.01 * 0.99**2
+
+
+def test_a_plan_can_leave_images_as_they_are() -> None:
+    images = Transform((0.4,), (0.2,), zoom=0.5, pad=2, pad_mode="reflect", flip=True, cutout=3)
+    assert LocalPlan().preprocessing(images) == images
+    plain = LocalPlan(augment=False).preprocessing(images)
+    x = torch.randint(256, (4, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(plain.augment(x, torch.Generator()), images.normalise(x))
+    vectors = Bounded.around(torch.randn(3, 2))
+    assert LocalPlan(augment=False).preprocessing(vectors) is vectors

@@ -27,6 +27,7 @@ from fedadb.partition import Rows
 from fedadb.storage.records import Record, read_records
 from tests.command_line import invoke
 from tests.conftest import toy_model, toy_shard
+from tests.datasets.official import write_medmnist
 
 SHARE = 0.2
 TABLE: dict[str, Any] = {
@@ -47,6 +48,29 @@ def without_times(records: list[Record]) -> list[Record]:
 
 
 # which rows
+
+
+def test_published_validation_rows_belong_to_no_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDADB_DATA", str(tmp_path))
+    write_medmnist(tmp_path / "medmnist/organamnist.npz", 11)
+    federation = {"clients": 2, "participation": 1.0, "partition": "iid"}
+    given = {"dataset": "organamnist", "federation": federation}
+    splits = datasets.load("organamnist")
+    data = build_data(made(validation="published", **given))
+    rows = torch.cat([shard.rows for shard in data.shards])
+    assert sorted(rows.tolist()) == list(range(40))
+    assert torch.equal(data.train.x, splits.train.x[:40])
+    assert data.validation is not None
+    assert torch.equal(data.validation.x, splits.train.x[40:][mixed_order(10)])
+    everything = build_data(made(validation=0.0, **given))
+    assert sum(map(len, everything.shards)) == 50
+
+
+def test_some_data_have_no_published_validation_rows() -> None:
+    with pytest.raises(BadInput, match="'published': digits has no validation rows of its own"):
+        build_data(made(validation="published"))
 
 
 def held(counts: list[list[int]], share: float, seed: int = 0) -> tuple[Rows, list[Rows], Rows]:

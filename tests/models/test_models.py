@@ -31,6 +31,8 @@ def model(architecture: Architecture, shape: tuple[int, ...], classes: int) -> M
         (ResNet18(), (3, 32, 32), 100, 11_220_132, 512),
         (ResNet18(), (3, 28, 28), 9, 11_173_449, 512),
         (ResNet18(norm="group"), (3, 32, 32), 10, 11_173_962, 512),
+        (ResNet18(width=16), (3, 32, 32), 10, 2724 * 16**2 + 177 * 16 + 1_290, 128),
+        (ResNet18("group", 6), (3, 28, 28), 10, 2724 * 6**2 + 177 * 6 + 490, 48),
         (Inception(), (3, 64, 64), 7, 5_607_079, 1024),
         (MLP(), (1, 28, 28), 10, 199_210, 200),  # as McMahan et al. state for their 2NN
         (MLP(hidden=(5,)), (30,), 2, 30 * 5 + 5 + 5 * 2 + 2, 5),
@@ -52,6 +54,12 @@ def test_parameter_counts(
     assert out.features.shape == (2, features)
     assert out.logits.shape == (2, classes)
     assert not list(f.module.buffers())
+
+
+def test_two_groups_need_an_even_width() -> None:
+    with pytest.raises(BadInput, match=r"model\.width = 5: must be even"):
+        ResNet18(norm="group", width=5).body((3, 32, 32))
+    ResNet18(norm="batch", width=5).body((3, 32, 32))
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 28, 28), (3, 33, 47), (1, 64, 64)])

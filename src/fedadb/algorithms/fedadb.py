@@ -3,7 +3,7 @@ Forgetting", MM 2026, doi:10.1145/3767308.3835615. Equation numbers are the pape
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from fedadb.core.errors import BadInput, Diverged
 from fedadb.core.model import Model
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
-from fedadb.roles import Searched
+from fedadb.roles import Added, Searched
 
 
 class Anchors(NamedTuple):
@@ -73,6 +73,9 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     anchors_for: Literal["all", "missing"] = "missing"
     # The weight of an anchor in Eq. (6), relative to a row: 1, or its confidence ỹ.
     anchor_weight: Literal["one", "confidence"] = "one"
+    # How long an epoch of the global branch is: as many steps as the local one, or until every
+    # class was seen as often as the client's largest.
+    balanced_epoch: Annotated[Literal["local", "largest"], Added()] = "local"
     # β: weight of the local branch; none: adaptive, (t/T)^(γ_k τ_t).
     beta: Annotated[float, Ge(0), Le(1)] | None = None
     # CAG: generate anchors; without them, balanced batches hold only the client's own classes
@@ -138,16 +141,20 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
     def batches(
         self, f: Model, data: Shard, ctx: Context[FedADBBroadcast], rng: Stream
     ) -> Iterator[DualBatch]:
-        """Each local batch, with a class-balanced one of the same size."""
+        """Local batches, each with a class-balanced one."""
         anchors = ctx.sent.anchors
         anchors = anchors._replace(x=f.domain.dequantise(anchors.x))
         if self.anchors_for == "missing":
             missing = data.counts[anchors.c] == 0
             anchors = Anchors(*(part[missing] for part in anchors))
         generator = rng.at("balanced").generator()
-        sizes = ctx.plan.sizes(len(data))
+        plan, sizes = ctx.plan, ctx.plan.sizes(len(data))
+        if self.balanced_epoch == "largest":
+            classes = torch.cat([data.labels, anchors.c]).unique()
+            sizes = plan.sizes(len(classes) * int(data.counts.max()))
+            plan = replace(plan, epochs=len(sizes))  # enough; the last ones are not drawn
         balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, generator)
-        for (rows, copies), local in zip(balance, ctx.plan.batches(data, rng), strict=True):
+        for (rows, copies), local in zip(balance, plan.batches(data, rng), strict=False):
             real = data.batch(rows.to(data.rows.device), generator)
             yield DualBatch(self.mix(f, real, anchors, copies.to(data.rows.device)), local)
 
@@ -168,14 +175,19 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
         return BalancedBatch(x, y, weight, torch.arange(len(y), device=y.device) >= len(real.y))
 
     def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Context[FedADBBroadcast]) -> Tensor:
-        x, y, weight, _ = batch.balanced
         local = [(batch.local.x, "L")] if self.calibrate else []
-        *on_local, on_balanced = f.branches(w, *local, (x, "A"))
-        agb = weight @ F.cross_entropy(on_balanced.logits, y, reduction="none")  # Eq. (6)
+        *on_local, on_balanced = f.branches(w, *local, (batch.balanced.x, "A"))
+        agb = self.balanced_loss(f, on_balanced.logits, batch.balanced, ctx)
         if not self.calibrate:
             return agb
         lcb = F.cross_entropy(on_local[0].logits, batch.local.y)  # Eq. (7)
         return agb + self.local_weight(ctx) * lcb  # Eq. (8)
+
+    def balanced_loss(
+        self, f: Model, z: Tensor, batch: BalancedBatch, ctx: Context[FedADBBroadcast]
+    ) -> Tensor:
+        """L_AGB, given the logits z of the batch."""
+        return batch.weight @ F.cross_entropy(z, batch.y, reduction="none")  # Eq. (6)
 
     def local_weight(self, ctx: Context[FedADBBroadcast]) -> Tensor:
         """β_k(r) = r^(γ_k τ_t), with r = t/T."""

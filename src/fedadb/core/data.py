@@ -14,7 +14,7 @@ from fedadb.core.optimizers import SGD, Optimizer
 from fedadb.core.schedules import Exponential, Schedule
 from fedadb.core.stream import Stream
 from fedadb.core.transform import Bounded, Preprocessing, Transform
-from fedadb.roles import Searched
+from fedadb.roles import Added, Searched
 
 
 class Batch(NamedTuple):
@@ -74,6 +74,7 @@ class Splits(NamedTuple):
     classes: tuple[str, ...]
     transform: Transform | Bounded
     domains: DomainLabels | None = None
+    validation_rows: int = 0  # the last training rows, so many, were published for validation
 
     @property
     def spec(self) -> DataSpec:
@@ -136,6 +137,14 @@ class LocalPlan:
     warmup: Annotated[int, Ge(0)] = 0
     # largest norm of a gradient; auto: what the algorithm's authors use; none: any
     clip: Annotated[float, Gt(0)] | Literal["auto"] | None = "auto"
+    # whether images are augmented as usual for their dataset: mirrored, cropped, …
+    augment: Annotated[bool, Added()] = True
+
+    def preprocessing(self, transform: Preprocessing) -> Preprocessing:
+        """The data's preprocessing, with augmentation only if the plan has it."""
+        if self.augment or not isinstance(transform, Transform):
+            return transform
+        return transform.without_augmentation()
 
     def lr_factor(self, t: int, total: int) -> float:
         """The learning rate of round t = 1, 2, …, total divided by `lr`."""

@@ -47,6 +47,10 @@ class Transform:
         scale, shift = self._scale.to(images.device), self._shift.to(images.device)
         return torch.addcmul(shift, images.float(), scale)
 
+    def without_augmentation(self) -> "Transform":
+        """The same normalisation, in training too."""
+        return Transform(self.mean, self.std)
+
     def augment(self, images: Tensor, rng: Generator) -> Tensor:
         """Augment and normalise, as for training."""
         if self.zoom < 1:

@@ -81,7 +81,7 @@ SETS = {
 
 
 def read_medmnist(names: tuple[str, ...], path: Path, progress: Progress) -> Splits:
-    """Validation images are added to the training images, as in the reference code."""
+    """Validation images are the last training images, as in the reference code."""
     stored = read_npz(path)
     for name, array in stored.items():
         if name.endswith("_images") and array.dtype != np.uint8:
@@ -93,7 +93,8 @@ def read_medmnist(names: tuple[str, ...], path: Path, progress: Progress) -> Spl
     check_examples(path, parts, len(names))
     channels = train.x.shape[1]
     transform = Transform(mean=(0.5,) * channels, std=(0.5,) * channels, flip=True)
-    return Splits(concatenate([train, val]), test, names, transform)
+    both = concatenate([train, val])
+    return Splits(both, test, names, transform, validation_rows=len(val.y))
 
 
 def _source(name: str, about: MedMNISTSet) -> Source:

@@ -73,7 +73,7 @@ def site_backend(
         raise BadInput("personal: a server does not have the rows of its sites; leave it out")
     if experiment.validation:
         raise BadInput(
-            f"validation = {experiment.validation:g}: sites train on all of their rows; leave it "
+            f"validation = {experiment.validation!r}: sites train on all of their rows; leave it "
             "out, or let the sites test with deployment.evaluate = 'sites'"
         )
     require_no_attack(experiment)

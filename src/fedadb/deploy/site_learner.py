@@ -58,7 +58,8 @@ def load_site(toml: str, spec: DataSpec, data: str, partition: int) -> SiteLearn
             raise Refusal(refusals.BAD_DATA, str(error)) from error
         test = test.rows(mixed_order(len(test.y))).to(device)
         rows = torch.arange(len(train.y), device=device)
-        shard = Shard(train.to(device), rows, len(spec.classes), spec.transform)
+        transform = e.local.preprocessing(spec.transform)
+        shard = Shard(train.to(device), rows, len(spec.classes), transform)
     else:
         shard = _federated_data(toml).shards[partition]
     learner = make_learner(e, f)

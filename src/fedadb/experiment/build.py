@@ -83,7 +83,7 @@ def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData
     if len(held_out):
         train, positions = remove_rows(splits.train, rows, held_out)
     train = train.to(device)
-    classes = len(splits.classes)
+    classes, transform = len(splits.classes), e.local.preprocessing(splits.transform)
     order = mixed_order(len(splits.test.y))
     validation = torch.from_numpy(held_out)[mixed_order(len(held_out))]
     domains = splits.domains
@@ -94,10 +94,7 @@ def build_data(e: Experiment, progress: Progress = no_progress) -> FederatedData
     return FederatedData(
         splits.spec,
         train,
-        [
-            Shard(train, torch.from_numpy(r).to(device), classes, splits.transform)
-            for r in positions
-        ],
+        [Shard(train, torch.from_numpy(r).to(device), classes, transform) for r in positions],
         test=splits.test.rows(order).to(device),
         test_domain=domains.test[order].to(device) if domains else None,
         summary=DataSummary(
@@ -160,13 +157,25 @@ def partition(e: Experiment, splits: Splits) -> list[Rows]:
 def split_rows(e: Experiment, splits: Splits) -> tuple[list[Rows], Rows]:
     """The rows that each client trains on, and all clients' rows for validation."""
     seed = e.seed if e.federation.partition_seed is None else e.federation.partition_seed
+    y = splits.train.y.numpy()
     domain = splits.domains.train.numpy() if splits.domains else None
-    labels = Labels(splits.train.y.numpy(), domain)
+    n = len(y) - (published_rows(e.dataset, splits) if e.validation == "published" else 0)
+    labels = Labels(y[:n], None if domain is None else domain[:n])
     rng = Stream(seed).at("partition").numpy()
     rows = e.federation.partition.rows(labels, e.federation.clients, rng)
-    if not e.validation:
-        return rows, np.empty(0, dtype=np.int64)
+    if not e.validation or e.validation == "published":
+        return rows, np.arange(n, len(y))
     return hold_out(labels.y, rows, e.validation, Stream(seed).at("validation"))
+
+
+def published_rows(dataset: Any, splits: Splits) -> int:
+    """How many rows the dataset's publisher meant for validation."""
+    if not splits.validation_rows:
+        raise BadInput(
+            f"validation = 'published': {dataset} has no validation rows of its own; give a share "
+            "of the training rows, such as 0.1"
+        )
+    return splits.validation_rows
 
 
 def _digest(splits: Splits, rows: list[Rows]) -> str:

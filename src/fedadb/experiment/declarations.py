@@ -16,12 +16,12 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from fedadb.core.schedules import Exponential, Schedule
 from fedadb.exports import FEDOPT, algorithm_names
-from fedadb.roles import Role, Searched
+from fedadb.roles import Added, Role, Searched
 
 PACKAGE = Path(__file__).parent.parent
 NAMESPACE = {
     "Annotated": Annotated, "Literal": Literal, "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt,
-    "Searched": Searched, "Role": Role,
+    "Searched": Searched, "Role": Role, "Added": Added,
     # of the local plan; its optimiser is a declaration of its own
     "Optimizer": Any, "SGD": lambda: None, "Schedule": Schedule, "Exponential": Exponential,
 }  # fmt: skip

@@ -71,7 +71,7 @@ def check_privacy(e: "Experiment") -> None:
     per_client = {
         "record_clients": ("evaluates the models of single clients", e.record_clients),
         "personal": ("evaluates the models of single clients", e.personal),
-        "validation": ("evaluates on clients' rows", e.validation > 0),
+        "validation": ("evaluates on clients' rows", e.validation != 0),
         "deployment.evaluate": ("evaluates on sites' rows", e.deployment.evaluate != "server"),
         "deployment.rows": ("counts clients by their rows", bool(e.deployment.rows)),
         "deployment.max_share": (

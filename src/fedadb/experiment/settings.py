@@ -174,9 +174,10 @@ class Settings(BaseModel):
     rounds: Annotated[int, Ge(1)] = 1000  # T: how often clients train and the server averages
     # determines everything random: partition, first weights, sampling, shuffling, augmentation
     seed: Annotated[int, Ge(0)] = 0
-    # The share of each client's rows, class by class, that is kept out of training. Each record
-    # then has the accuracy on these rows.
-    validation: Annotated[float, Ge(0), Lt(1), SERVER] = 0.0
+    # The share of each client's rows, class by class, that is kept out of training; "published":
+    # no client has the rows that the dataset's publisher meant for it. Each record then has the
+    # accuracy on these rows.
+    validation: Annotated[Annotated[float, Ge(0), Lt(1)] | Literal["published"], SERVER] = 0.0
     # Also evaluate each client's model before the mean, on its own classes and on the others. That
     # takes one more evaluation per client of a round.
     record_clients: Annotated[bool, RECORDS] = False

@@ -124,7 +124,11 @@ def scaled(e: Experiment, scale: float) -> Experiment:
 
 def setting_of(experiment: Experiment, key: str) -> Any:
     """A setting by its name or the end of it: `alpha` is `federation.partition.alpha`."""
-    settings = flatten(experiment.table())
+    return find_setting(flatten(experiment.table()), key)
+
+
+def find_setting(settings: Mapping[str, Any], key: str) -> Any:
+    """One of the flat settings by its name or the end of it; None if there is none."""
     if key in ("scenario", "federation.scenario"):
         return scenario(settings)
     if f"{key}.name" in settings and key in NAMED:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from fedadb.core.errors import BadInput
 from fedadb.experiment.declarations import setting_keys
+from fedadb.roles import added_defaults
 
 T = TypeVar("T")
 PLAIN = {  # pydantic's terms, and the words that people use
@@ -105,8 +106,16 @@ def is_none(given: Any, path: str, registry: Collection[str]) -> bool:
 
 
 def to_table(value: Any) -> dict[str, Any]:
-    """The dataclass as a TOML table: arrays in place of tuples, and "none" for None."""
-    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in fields_of(value).items()}
+    """The dataclass as a TOML table: arrays in place of tuples, and "none" for None.
+
+    A setting that was added later is left out at its default.
+    """
+    added = added_defaults(type(value))
+    plain = {
+        key: list(v) if isinstance(v, tuple) else v
+        for key, v in fields_of(value).items()
+        if key not in added or v != added[key]
+    }
     return {key: "none" if v is None else v for key, v in plain.items()}
 
 

@@ -3,12 +3,15 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch.nn.functional as F
+from annotated_types import Ge
 from torch import Tensor, nn
 
+from fedadb.core.errors import BadInput
 from fedadb.models.layers import Norm, norm_layer, require_images
+from fedadb.roles import Added
 
 
 class ResidualBlock(nn.Module):
@@ -32,7 +35,7 @@ class ResidualBlock(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet18:
-    """ResNet-18 for grey or colour images of at least 28×28: eight residual blocks, 512 features.
+    """ResNet-18 for grey or colour images of at least 28×28: eight blocks, 8 · width features.
 
     The first convolution is 3×3 without pooling, as usual for CIFAR.
 
@@ -43,20 +46,25 @@ class ResNet18:
 
     # normalisation by statistics of the current "batch", or by "group" for single images
     norm: Literal["batch", "group"] = "batch"
+    # channels of the first two blocks; the other six have 2, 4 and 8 times as many
+    width: Annotated[int, Ge(1), Added()] = 64
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
         require_images("resnet18", shape, smallest=28)
+        if self.norm == "group" and self.width % 2:
+            raise BadInput(f"model.width = {self.width}: must be even, for two groups of channels")
         blocks: list[nn.Module] = []
-        inputs = 64
-        for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        inputs = self.width
+        for times, stride in ((1, 1), (2, 2), (4, 2), (8, 2)):
+            outputs = times * self.width
             blocks += [
-                ResidualBlock(self.norm, inputs, width, stride),
-                ResidualBlock(self.norm, width, width, 1),
+                ResidualBlock(self.norm, inputs, outputs, stride),
+                ResidualBlock(self.norm, outputs, outputs, 1),
             ]
-            inputs = width
+            inputs = outputs
         return nn.Sequential(
-            nn.Conv2d(shape[0], 64, 3, padding=1, bias=False),
-            norm_layer(self.norm, 64),
+            nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False),
+            norm_layer(self.norm, self.width),
             nn.ReLU(),
             *blocks,
             nn.AdaptiveAvgPool2d(1),

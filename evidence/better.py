@@ -1,0 +1,45 @@
+"""Changes of FedADB: their difference from FedADB, paired by seed."""
+
+from pathlib import Path
+
+from evidence.ablation import has
+from evidence.cifar10 import name_of
+from evidence.markdown import table
+from evidence.organamnist import signed
+from evidence.results import NOTHING, Cell, study_results
+from fedadb.report.labels import DATASETS
+from fedadb.report.metrics import paired_difference
+
+
+def changes(results: Path) -> str:
+    """Methods × datasets and α: the best five rounds, and the difference from FedADB."""
+    found = study_results(results, "better")
+    settings = [(d, a) for d in found.different("dataset") for a in found.different("alpha")]
+    body = []
+    for method in found.different("algorithm"):
+        line = [name_of(method)]
+        for dataset, alpha in settings:
+            where = {"dataset": dataset, "alpha": alpha}
+            cell = found.cell(has(algorithm=method, **where))
+            line.append(
+                cell.number("best5") + _gain(cell, found.cell(has(algorithm="fedadb", **where)))
+            )
+        minutes = [v / 60 for v in found.cell(has(algorithm=method)).values("seconds")]
+        body.append([*line, f"{sum(minutes) / len(minutes):.0f}" if minutes else NOTHING])
+    header = [f"{DATASETS[dataset]}, α = {alpha:g}" for dataset, alpha in settings]
+    return table(["method", *header, "minutes"], body) + found.progress
+
+
+def _gain(cell: Cell, reference: Cell) -> str:
+    """The mean difference from FedADB and half its 95 % interval, if there are pairs of seeds."""
+    ours, theirs = (
+        {int(row["seed"]): float(row["best5"]) for row in one.rows if row["best5"]}
+        for one in (cell, reference)
+    )
+    if cell == reference or not (found := paired_difference(ours, theirs)):
+        return ""
+    half = "" if found.half is None else f" ± {found.half:.1f}"
+    return f" ({signed(found.mean)}{half})"
+
+
+TABLES = {"better": changes}

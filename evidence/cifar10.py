@@ -1,0 +1,94 @@
+"""CIFAR-10: methods with LeNet, and normalisation in a narrow ResNet-18."""
+
+from functools import partial
+from pathlib import Path
+
+from evidence import published
+from evidence.markdown import table
+from evidence.results import NOTHING, Cell, study_results
+from evidence.rows import measured
+from fedadb.report.labels import METHODS
+
+NORMS = {"batch": "batch statistics", "group": "groups"}
+
+
+def by_alpha(results: Path) -> str:
+    """Methods × α: the best five rounds, and the paper's with ResNet-18 below."""
+    found = study_results(results, "cifar10-lenet")
+    alphas = found.different("alpha")
+    body = []
+    for method in found.different("algorithm"):
+        cells = [
+            found.cell(lambda run, a=alpha, m=method: run["alpha"] == a and run["algorithm"] == m)
+            for alpha in alphas
+        ]
+        key = {"scenario": "cross-device", "dataset": "cifar10", "algorithm": method}
+        theirs = [published.with_deviation("table1", alpha=f"{a:g}", **key) for a in alphas]
+        lr = f"{cells[0].runs[0]['local.lr']:g}"
+        body.append([METHODS[method], lr, *(cell.number("best5") for cell in cells)])
+        body.append(["", "ResNet-18, the paper's", *theirs])
+    return table(["method", "lr", *(f"α = {a:g}" for a in alphas)], body) + found.progress
+
+
+def rates(results: Path, *, study: str, dataset: str) -> str:
+    """Methods × learning rates: accuracy on validation data; bold is the best."""
+    found = study_results(results, study)
+    lrs = found.different("lr")
+    body = []
+    for method in found.different("algorithm"):
+        cells = [
+            found.cell(
+                lambda run, lr=lr, m=method: (
+                    (run["dataset"], run["algorithm"], run["lr"]) == (dataset, m, lr)
+                )
+            )
+            for lr in lrs
+        ]
+        best = max((v for cell in cells for v in cell.values("validation5")), default=None)
+        body.append([name_of(method), *(_rate(cell, best) for cell in cells)])
+    return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
+
+
+def _rate(cell: Cell, best: float | None) -> str:
+    text = cell.number("validation5")
+    return f"**{text}**" if best in cell.values("validation5") else text
+
+
+def name_of(method: str) -> str:
+    """A method's name; of code beside the studies, its class."""
+    return METHODS.get(method, method.rpartition(":")[2])
+
+
+def normalisation(results: Path) -> str:
+    """Normalisations × methods, with what clients see of the anchors."""
+    found = study_results(results, "normalisation")
+    body = []
+    for norm in found.different("norm"):
+        for method in found.different("algorithm"):
+            cell = found.cell(
+                lambda run, n=norm, m=method: run["norm"] == n and run["algorithm"] == m
+            )
+            body.append(
+                [
+                    *(NORMS[norm], METHODS[method]),
+                    *(cell.number(column) for column in ("best5", "last10", "forgetting")),
+                    *(late(cell, key) for key in ("tau", "anchor_confidence")),
+                ]
+            )
+    header = ["normalisation", "method", "best five rounds", "last ten rounds", "forgetting"]
+    return table([*header, "τ", "confidence at clients"], body) + found.progress
+
+
+def late(cell: Cell, key: str) -> str:
+    """A measurement's mean over the last ten rounds and the seeds."""
+    values = [measured(row)[key] for row in cell.rows if key in measured(row)]
+    return f"{sum(values) / len(values):.2f}" if values else NOTHING
+
+
+TABLES = {
+    "cifar10-lenet": by_alpha,
+    "cifar10-rates": partial(rates, study="cifar10-rates", dataset="cifar10"),
+    "normalisation": normalisation,
+    "better-rates-organamnist": partial(rates, study="better-rates", dataset="organamnist"),
+    "better-rates-cifar10": partial(rates, study="better-rates", dataset="cifar10"),
+}

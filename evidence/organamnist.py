@@ -1,0 +1,65 @@
+"""Table 1 and Table 2 on OrganAMNIST: ours beside the paper's."""
+
+from functools import partial
+from pathlib import Path
+
+from evidence import published
+from evidence.markdown import table
+from evidence.results import NOTHING, Cell, Run, study_results
+from evidence.rows import TARGETS
+from fedadb.report.labels import METHODS
+
+HEADER = (
+    *("method", "lr", "accuracy (%)", "the paper's", "difference", "last ten rounds", "forgetting"),
+    *("rounds to 36 / 51 / 67 %", "the paper's", "minutes"),
+)
+
+
+def methods(results: Path, *, study: str, scenario: str) -> str:
+    """One line per method, in the order of the paper."""
+    found = study_results(results, study)
+    body = [
+        line(method, scenario, found.cell(partial(is_run, method=method, scenario=scenario)))
+        for method in found.different("algorithm")
+    ]
+    return table(HEADER, body) + found.progress
+
+
+def is_run(run: Run, method: str, scenario: str) -> bool:
+    return bool(run["algorithm"] == method and run["scenario"] == scenario)
+
+
+def line(method: str, scenario: str, cell: Cell) -> list[str]:
+    key = {"scenario": scenario, "dataset": "organamnist", "algorithm": method}
+    theirs, ours = published.accuracy("table1", **key), cell.values("best5")
+    difference = NOTHING
+    if theirs is not None and ours:
+        difference = signed(sum(ours) / len(ours) - theirs)
+    minutes = [seconds / 60 for seconds in cell.values("seconds")]
+    cross_device = scenario == "cross-device"  # the paper has rounds for no other
+    return [
+        METHODS[method],
+        f"{cell.runs[0]['local.lr']:g}",
+        cell.number("best5"),
+        published.with_deviation("table1", **key),
+        difference,
+        cell.number("last10"),
+        cell.number("forgetting"),
+        " / ".join(cell.rounds(target) for target in TARGETS),
+        " / ".join(published.rounds("organamnist", method, t) for t in TARGETS)
+        if cross_device
+        else NOTHING,
+        f"{sum(minutes) / len(minutes):.0f}" if minutes else NOTHING,
+    ]
+
+
+def signed(points: float) -> str:
+    """A difference with its sign, which is a minus and no hyphen."""
+    return f"{points:+.1f}".replace("-", "−")
+
+
+TABLES = {
+    f"{study}-{scenario}": partial(methods, study=study, scenario=scenario)
+    for study in ("organamnist-paper", "organamnist-tuned")
+    for scenario in ("cross-device", "cross-silo")
+}

@@ -1,0 +1,109 @@
+"""The table of readings of the paper: how far each is from the paper's row."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evidence import published
+from evidence.markdown import table
+from evidence.organamnist import signed
+from evidence.results import NOTHING, Cell, Results, Run, study_results
+from evidence.rows import TARGETS
+
+# What differs from the first reading. FedAvg has no part in the last three.
+READINGS: dict[str, dict[str, Any]] = {
+    "reference partition, all images, mirrored": {},
+    "without validation images": {"validation": "published"},
+    "not mirrored": {"augment": False},
+    "neither": {"validation": "published", "augment": False},
+    "a partition for each seed": {"partition.name": "dirichlet", "sampling": "seeded"},
+    "anchors for all classes": {"anchors_for": "all"},
+    "longer epochs": {"balanced_epoch": "largest"},
+    "both": {"anchors_for": "all", "balanced_epoch": "largest"},
+}
+BASE = {
+    "validation": 0.0,
+    "partition.name": "reference",
+    "sampling": "reference",
+    "anchors_for": "missing",
+    "augment": True,
+    "balanced_epoch": "local",
+}
+OF_FEDADB = ("anchors_for", "balanced_epoch")
+HEADER = (
+    *("reading", "lr", "FedAvg", "FedADB", "distance"),
+    *("rounds to 36 / 51 / 67 %, FedAvg", "rounds, FedADB"),
+)
+
+
+def readings(results: Path) -> str:
+    """Readings × learning rates, and the paper's own line."""
+    found = study_results(results, "readings")
+    body = [
+        line(found, name, changes, lr)
+        for name, changes in READINGS.items()
+        for lr in found.different("lr")
+    ]
+    return table(HEADER, [*body, paper_line()]) + found.progress
+
+
+def line(found: Results, name: str, changes: Mapping[str, Any], lr: float) -> list[str]:
+    ours = {method: found.cell(reading(method, changes, lr)) for method in ("fedavg", "fedadb")}
+    return [
+        name,
+        f"{lr:g}",
+        *(beside(cell, method) for method, cell in ours.items()),
+        distance(ours),
+        *(" / ".join(cell.rounds(target) for target in TARGETS) for cell in ours.values()),
+    ]
+
+
+def reading(method: str, changes: Mapping[str, Any], lr: float) -> Callable[[Run], bool]:
+    """Whether a run is the method's of this reading."""
+    wanted = {**BASE, **changes, "algorithm": method, "lr": lr}
+    if method == "fedavg":
+        wanted = {key: value for key, value in wanted.items() if key not in OF_FEDADB}
+    return lambda run: all(_setting(run, key) == value for key, value in wanted.items())
+
+
+def _setting(run: Run, key: str) -> Any:
+    found = run[key]
+    # A setting that was added later is not written at its default.
+    return BASE.get(key) if found is None else found
+
+
+def beside(cell: Cell, method: str) -> str:
+    """Our accuracy, and its difference from the paper's."""
+    points = difference(cell, method)
+    return cell.number("best5") + ("" if points is None else f" ({signed(points)})")
+
+
+def difference(cell: Cell, method: str) -> float | None:
+    theirs = published.accuracy(
+        "table1", scenario="cross-device", dataset="organamnist", algorithm=method
+    )
+    ours = cell.values("best5")
+    return sum(ours) / len(ours) - theirs if ours and theirs is not None else None
+
+
+def distance(ours: Mapping[str, Cell]) -> str:
+    """The mean of both methods' distances from the paper, in points."""
+    points = [difference(cell, method) for method, cell in ours.items()]
+    known = [abs(one) for one in points if one is not None]
+    return f"{sum(known) / 2:.1f}" if len(known) == 2 else NOTHING
+
+
+def paper_line() -> list[str]:
+    key = {"scenario": "cross-device", "dataset": "organamnist"}
+    accuracies = [
+        published.with_deviation("table1", algorithm=method, **key)
+        for method in ("fedavg", "fedadb")
+    ]
+    rounds = [
+        " / ".join(published.rounds("organamnist", method, target) for target in TARGETS)
+        for method in ("fedavg", "fedadb")
+    ]
+    return ["**the paper**", "not stated", *accuracies, "0", *rounds]
+
+
+TABLES = {"readings": readings}

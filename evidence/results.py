@@ -1,0 +1,112 @@
+"""The rows of a study, arranged by what its tables ask for; what has not run yet is missing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from evidence.curves import read_curves
+from evidence.markdown import mean_and_deviation
+from evidence.rows import Row, identity, read_rows, row_identity
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.study import find_setting, read_study
+from fedadb.experiment.toml_tables import flatten
+from fedadb.report.metrics import mean_curve, rounds_to
+
+STUDIES = Path(__file__).parents[1] / "experiments" / "studies"
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment of a study, and its row and its curve if it has run."""
+
+    experiment: Experiment
+    row: Row | None
+    curve: Sequence[float] = ()
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return flatten(self.experiment.table())
+
+    def __getitem__(self, key: str) -> Any:
+        """A setting, by its name or the end of it."""
+        return find_setting(self.settings, key)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ in their seed alone."""
+
+    runs: Sequence[Run]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [run.row for run in self.runs if run.row]
+
+    @property
+    def diverged(self) -> int:
+        return sum(row["trained"] != row["rounds"] for row in self.rows)
+
+    def values(self, column: str) -> list[float]:
+        return [float(row[column]) for row in self.rows if row[column]]
+
+    def number(self, column: str) -> str:
+        """Mean and deviation over seeds, and how many seeds there are if some are missing."""
+        values = self.values(column)
+        if not values:
+            return "diverges" if self.diverged else NOTHING
+        text = mean_and_deviation(values) if len(values) > 1 else f"{values[0]:.1f}"
+        parts = []
+        if len(self.rows) < len(self.runs):
+            parts.append(f"{len(self.rows)} of {len(self.runs)} seeds")
+        if self.diverged:
+            parts.append(f"{self.diverged} diverged")
+        return f"{text} ({', '.join(parts)})" if parts else text
+
+    def rounds(self, target: float) -> str:
+        """The first round in which the smoothed mean of the seeds' curves reaches the target."""
+        curves = [run.curve for run in self.runs if run.curve]
+        if not curves:
+            return NOTHING
+        return str(rounds_to(mean_curve(curves), target) or "never")
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs of a study."""
+
+    runs: Sequence[Run]
+
+    def cell(self, wanted: Callable[[Run], bool]) -> Cell:
+        return Cell([run for run in self.runs if wanted(run)])
+
+    def different(self, key: str) -> list[Any]:
+        """The values of a setting, in the order of the study."""
+        return list(dict.fromkeys(run[key] for run in self.runs))
+
+    @property
+    def progress(self) -> str:
+        """A sentence on how much has run; none if all has."""
+        done = sum(run.row is not None for run in self.runs)
+        if done == len(self.runs):
+            return ""
+        return f"\n{done} of {len(self.runs)} runs are done.\n"
+
+
+def study_results(results: Path, study: str, name: str | None = None) -> Results:
+    """The runs of experiments/studies/STUDY.toml, with what results/NAME.csv has of them."""
+    path = results / f"{name or study}.csv"
+    rows = {row_identity(row): row for row in read_rows(path)} if path.exists() else {}
+    curves = read_curves(path)
+    runs = []
+    for e in experiments(study):
+        key = identity(e.table())
+        runs.append(Run(e, rows.get(key), curves.get(key, ())))
+    return Results(runs)
+
+
+@cache
+def experiments(study: str) -> Sequence[Experiment]:
+    return read_study(STUDIES / f"{study}.toml").experiments

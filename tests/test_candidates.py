@@ -1,0 +1,90 @@
+"""Changes of FedADB that are tried: what each of them changes, and what it does not."""
+
+import pytest
+import torch
+from experiments.candidates import (
+    OnePass,
+    SmallerBeta,
+    SoftAnchors,
+    VacantDistillation,
+    shown_share,
+)
+
+from fedadb.algorithms.fedadb import FedADB
+from fedadb.core.algorithm import Round
+from fedadb.core.data import LocalPlan
+from fedadb.core.stream import Stream
+from fedadb.core.vector import Vector, Weights
+from fedadb.engine.local import Learner
+from tests.algorithms.test_fedadb import CLASSES, context, model, shard, trained
+from tests.conftest import toy_shard
+
+CANDIDATES = [OnePass(), SmallerBeta(), SoftAnchors(), VacantDistillation()]
+
+
+def other_weights(w: Vector) -> Vector:
+    return Vector(w.flat + 0.05 * torch.randn(w.flat.shape), w.layout)
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda one: one.name)
+def test_a_client_without_two_classes_keeps_them(candidate: FedADB) -> None:
+    """Its rows are of two classes, and the model still tells all four apart after its round."""
+    f = model()
+    w = trained(f).clone()
+    for part in ("weight", "bias"):  # the heads of FedADB from that of FedAvg
+        w[f"heads.L.{part}"].copy_(w[f"heads.A.{part}"])
+    sent = candidate.broadcast(Weights(w), f, Stream(0))
+    learner = Learner(candidate, f, LocalPlan(epochs=2, batch_size=10, lr=0.02))
+    reply, _ = learner.train(shard(), sent, None, Round(5, 10, 4, 40), Stream(1))
+    test = toy_shard(40, CLASSES)
+    hits = f(reply.w, test.batch(torch.arange(40), torch.Generator()).x, "A").logits.argmax(1)
+    assert (hits == test.labels).float().mean() > 0.9
+    assert not torch.equal(reply.w.flat, w.flat)
+
+
+def test_at_the_received_weights_soft_anchors_and_distillation_add_nothing() -> None:
+    f, data = model(), shard()
+    w = trained(f)
+    sent = FedADB().broadcast(Weights(w), f, Stream(0))
+    ctx = context(sent, data)
+    batch = next(FedADB().batches(f, data, ctx, Stream(7)))
+    rows = batch.balanced.weight * ~batch.balanced.anchor
+    plain, soft, distilled = (
+        one.gradient(f, w, batch, ctx).flat
+        for one in (FedADB(), SoftAnchors(), VacantDistillation())
+    )
+    only_rows = batch._replace(balanced=batch.balanced._replace(weight=rows))
+    torch.testing.assert_close(soft, FedADB().gradient(f, w, only_rows, ctx).flat)
+    torch.testing.assert_close(distilled, plain)
+    elsewhere = other_weights(w)
+    for one in (SoftAnchors(), VacantDistillation()):
+        there = one.gradient(f, elsewhere, batch, ctx).flat
+        assert not torch.allclose(there, FedADB().gradient(f, elsewhere, only_rows, ctx).flat)
+
+
+def test_without_their_change_they_are_fedadb() -> None:
+    f, data = model(), shard()
+    sent = FedADB().broadcast(Weights(f.weights()), f, Stream(0))
+    ctx, w = context(sent, data), other_weights(f.weights())
+    batch = next(FedADB().batches(f, data, ctx, Stream(7)))
+    expected = FedADB().loss(f, w, batch, ctx)
+    assert torch.equal(VacantDistillation(distil=0.0).loss(f, w, batch, ctx), expected)
+    assert torch.equal(SmallerBeta(end=1.0).loss(f, w, batch, ctx), expected)
+    assert SmallerBeta(end=0.5).local_weight(ctx) == FedADB().local_weight(ctx) / 2
+
+
+def test_one_pass_shows_missing_classes_as_a_balanced_batch_does() -> None:
+    f, data = model(), shard()
+    sent = OnePass(anchors_per_class=2).broadcast(Weights(f.weights()), f, Stream(0))
+    ctx = context(sent, data)
+    found = list(OnePass(anchors_per_class=2).batches(f, data, ctx, Stream(7)))
+    assert [len(b.local.y) for b in found] == [10, 10, 4] * 2
+    shown = torch.zeros(CLASSES)
+    for b in found[:3]:  # an epoch
+        assert b.balanced.weight.sum().item() == pytest.approx(1)
+        assert torch.equal(b.balanced.x[: len(b.local.y)], b.local.x)
+        shown += torch.zeros(CLASSES).scatter_add(0, b.balanced.y, b.balanced.weight) * len(
+            b.local.y
+        )
+    torch.testing.assert_close(shown / len(data), shown_share(data.counts))
+    assert shown_share(torch.tensor([3, 0, 1, 0])).tolist() == [0.375, 0.25, 0.125, 0.25]
