@@ -242,7 +242,7 @@ def site(
     ],
     experiment: SharedExperimentArgument,
     server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
-    data: Annotated[str, typer.Option(help="The site's images: folder:PATH or npz:PATH.")],
+    data: Annotated[str, typer.Option(help="The site's data: folder:PATH, npz:PATH or csv:PATH.")],
     threads: Annotated[
         int,
         typer.Option(
@@ -258,7 +258,7 @@ def site(
     """Take part as a site until Ctrl-C or SIGTERM.
 
     DIRECTORY contains the site's key and the server's ca.crt. EXPERIMENT is the server's TOML file.
-    The site's images do not leave it.
+    The site's data do not leave it.
     """
     require_flower()
     from fedadb.deploy.site import run_site
