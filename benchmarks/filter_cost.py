@@ -9,7 +9,7 @@ is that of its ten clients' ends and of its server's end. One thread; the best o
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,8 @@ from fedadb.core.stream import Stream
 from fedadb.core.transform import Transform
 from fedadb.core.vector import Vector, Weights
 from fedadb.experiment.config import Experiment
+from fedadb.filters.dp import DP
+from fedadb.filters.mechanism import Mechanism, SimulatedNoise
 from fedadb.kernels.selection import select_body
 from fedadb.models import MODELS
 
@@ -44,6 +46,7 @@ FILTERS: list[list[dict[str, Any]]] = [
     [{"name": "nnm"}, {"name": "trimmed_mean"}],
     [{"name": "int8"}],
     [{"name": "top_k"}],
+    [{"name": "dp", "norm": 1.0, "noise": 1.0}],
 ]
 
 
@@ -90,6 +93,7 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
     memories = [[one.memory(u) for one in filters] for _ in range(CLIENTS)]
     states = [one.init(u) for one in filters]
     now = Round(1, 2, CLIENTS, 500 * CLIENTS)
+    noise = Mechanism(1.0, 1.0, CLIENTS, SimulatedNoise(Stream(0)))
 
     def work() -> None:
         sent = [
@@ -97,7 +101,10 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
             for k, (reply, memory) in enumerate(zip(replies, memories, strict=True))
         ]
         restored = (restore(filters, reply, u) for reply in sent)
-        for _ in receive_through(filters, restored, list(states), u, now):
+        received: Iterable[Reply[Any]] = receive_through(filters, restored, list(states), u, now)
+        if any(isinstance(one, DP) for one in filters):
+            received, _ = noise.release(received, noise.init(), u, now.t)
+        for _ in received:
             pass
 
     return best_of(turns, work)

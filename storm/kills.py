@@ -73,6 +73,7 @@ class Kills:
         self.target, self.rng, self.outcome, self.scratch = target, rng, outcome, scratch
         self.started = 0
         self.used = 0  # bytes that the whole command leaves on the disk
+        self.known = set(children(os.getpid()))  # of this process, before any command
         scratch.mkdir(parents=True)
         self.whole = self._whole()
 
@@ -240,7 +241,7 @@ class Kills:
         self.outcome.require(holds, f"{self.target.name}: {sentence}")
 
     def _require_no_orphans(self, done: Sequence[str]) -> None:
-        left = orphans(set(), END_SECONDS)
+        left = orphans(self.known, END_SECONDS)
         self.require(not left, f"{len(left)} processes are left after {done}")
 
 

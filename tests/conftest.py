@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,15 @@ def _own_cache(
     if compiled_kernels:
         (cache / "fedadb" / "kernels").symlink_to(compiled_kernels.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+@pytest.fixture(autouse=True)
+def _real_data(request: pytest.FixtureRequest) -> None:
+    """Skip tests that need real data where there are none."""
+    if request.node.get_closest_marker("data"):
+        given = os.environ.get("FEDADB_DATA")
+        if given is None or not (Path(given) / "medmnist").is_dir():
+            pytest.skip("FEDADB_DATA contains no real data")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,14 +32,13 @@ USES = {
 PYTHONS = ["python3.11", "python3.12", "python3.13"]
 
 
-def test_the_citation_has_the_version() -> None:
+def test_version_and_date_are_the_same_in_changelog_and_citations() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"]
-
-
-def test_the_changelog_has_a_section_of_the_newest_version() -> None:
-    sections = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if "## " in line]
-    assert sections[0].startswith("## 1.0.0")
+    released = f"## {PROJECT['version']} - {citation['date-released']}"
+    sections = re.findall(r"^## .*", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert next(name for name in sections if name != "## Unreleased") == released
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "README.md").read_text()
 
 
 def test_every_extra_is_tried() -> None:

@@ -10,7 +10,8 @@ from fedadb.cli import app
 
 OPENING = """# Commands
 
-`fedadb COMMAND --help` prints the same. Exit codes: 0 done, 1 failed, 2 wrong input, 130 stopped.
+`fedadb COMMAND --help` prints the same. Exit codes: 0 done, 1 failed, 2 wrong input, 75 try again
+later, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
 """
 
 

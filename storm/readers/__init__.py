@@ -4,7 +4,7 @@ A reader takes bytes and a directory of its own. It returns, or refuses the inpu
 does: by BadInput, Fault or OSError, which end in one sentence.
 """
 
-from storm.readers import data, experiments, federations, runs
+from storm.readers import data, experiments, federations, protection, runs
 from storm.readers.reader import Reader
 
 READERS: dict[str, Reader] = {
@@ -12,4 +12,5 @@ READERS: dict[str, Reader] = {
     **runs.READERS,
     **data.READERS,
     **federations.READERS,
+    **protection.READERS,
 }

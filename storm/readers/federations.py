@@ -16,7 +16,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from fedadb.core.errors import Fault
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector, Weights
-from fedadb.deploy import accepted_sites, keys, node_requests, refusals
+from fedadb.deploy import accepted_sites, keys, node_requests, refusals, site_keys
 from fedadb.deploy.messages import request_in, table_in, tensors_from_bytes
 from fedadb.deploy.participants import _read_introduction
 from fedadb.deploy.reply_checks import check_counts, check_reply
@@ -122,7 +122,7 @@ ED25519 = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7aDgmJO3mf0p5sR4zMgoHxXcrwmtBY
 
 
 def _read_public_key(data: bytes, directory: Path) -> None:
-    in_file("site.pub", keys.require_public)(data, directory)
+    in_file("site.pub", site_keys.read_public_key)(data, directory)
     node_requests.read_keys(directory)
 
 
@@ -135,7 +135,7 @@ READERS = {
     "roster (registered.json)": Reader(_read_registered, [b'{"north": "ssh-ecdsa AAAA"}']),
     "public key of a site": Reader(_read_public_key, [_key_file(keys.SITE_PUBLIC), ED25519]),
     "private key of a site": Reader(
-        in_file("site.key", keys.require_private), [_key_file(keys.SITE_KEY)]
+        in_file("site.key", site_keys.read_private_key), [_key_file(keys.SITE_KEY)]
     ),
     "certificate": Reader(in_file("ca.crt", _read_certificate), [_key_file(keys.CA)]),
     "site's counts of requests": Reader(in_file("asked.json", _read_asked), [ASKED]),

@@ -40,7 +40,7 @@ SEARCH = json.dumps(
 def _records() -> bytes:
     record = {
         "accuracy": 0.5, "loss": 1.0, "class_accuracy": [0.5, None], "clients": [0, 3],
-        "lost": {"a": "why"}, "lr": 0.1, "seconds": 0.2, "bytes_up": 3,
+        "lost": {"a": "why"}, "lr": 0.1, "seconds": 0.2, "bytes_down": 4, "bytes_up": 3,
     }  # fmt: skip
     return b"".join(json.dumps({"round": t, **record}).encode() + b"\n" for t in (1, 2, 3))
 

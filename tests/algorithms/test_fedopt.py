@@ -130,10 +130,13 @@ def test_a_server_optimiser_beside_the_name_is_refused(optimizer: Any) -> None:
     ("settings", "sentence"),
     [
         ({"lr": 0}, r"^algorithm\.lr = 0: must be greater than 0$"),
-        ({"momentum": 0.5}, r"^algorithm\.momentum is not a setting; possible are lr, beta1, "),
+        (
+            {"momentum": 0.5},
+            r"^algorithm\.momentum is not a setting; .* Possible here are lr, beta1, ",
+        ),
         (
             {"optimizer": "adam"},
-            r"^algorithm\.optimizer is not a setting; possible are lr, beta1, ",
+            r"^algorithm\.optimizer is not a setting; .* Possible here are lr, beta1, ",
         ),
     ],
 )

@@ -172,12 +172,14 @@ def test_a_link_to_what_is_not_there_shows_the_page(opened: webdriver.Chrome, pa
     assert opened.get_log("browser") == []
 
 
-def test_privacy_has_a_section_if_the_runs_have_such_a_table(
+def test_privacy_says_who_learns_what_and_what_private_runs_promise(
     browser: webdriver.Chrome, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_page(browser, page, DESK)
-    assert not browser.find_element(By.ID, "privacy").is_displayed()
-    assert not browser.find_element(By.ID, "privacy-link").is_displayed()
+    show(browser, "privacy")
+    assert not browser.find_element(By.ID, "privacy-table").is_displayed()
+    parties = browser.find_elements(By.CSS_SELECTOR, "#disclosure-table tr td:first-child")
+    assert [cell.text for cell in parties][:2] == ["The server", "The other sites"]
 
     def with_privacy(comparison: Comparison) -> list[Table]:
         rows = [[Cell("FedAvg"), Cell(Number(3.2, decimals=1))]]
@@ -186,7 +188,7 @@ def test_privacy_has_a_section_if_the_runs_have_such_a_table(
     monkeypatch.setattr(page_data, "all_tables", with_privacy)
     make_run(tmp_path / "runs", [0.5, 0.6])
     open_page(browser, write_page_alone(tmp_path / "runs", "Private"), DESK)
-    browser.find_element(By.ID, "privacy-link").click()
+    browser.find_element(By.CSS_SELECTOR, 'nav a[href="#privacy"]').click()
     show(browser, "privacy")
     cells = browser.find_elements(By.CSS_SELECTOR, "#privacy-table td")
     assert [cell.text for cell in cells] == ["FedAvg", "3.2"]

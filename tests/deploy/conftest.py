@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from fedadb.deploy import all_sites, cohort, delivery, participants, processes, server
+from fedadb.deploy import all_sites, cohort, delivery, notices, participants, processes, server
 from fedadb.deploy.server import RunningServer
 from fedadb.experiment.run import History, run
 from tests.deploy.federation import RealFederation, experiment
@@ -37,7 +37,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Replaces the clock of the server's code, so that no deadline depends on the machine."""
     made = Clock()
-    for module in (all_sites, cohort, delivery, participants, processes, server):
+    for module in (all_sites, cohort, delivery, notices, participants, processes, server):
         monkeypatch.setattr(module, "time", made)
     return made
 

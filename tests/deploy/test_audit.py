@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,7 +122,8 @@ def test_the_command_verifies_a_log_and_compares_it_with_a_sites(tmp_path: Path)
     done = invoke("deploy", "audit", tmp_path, "--head", head, "--site", pair)
     assert done.code == 0, done.err
     text = " ".join(done.err.split() + done.out.split())
-    assert "2 replies of north are in both logs" in text
+    assert "2 replies of north are in both logs." in text
+    assert "that the server's log does not have" not in text
     assert "4 entries from" in text
     assert read_chain(server).head in text
     site.unlink()
@@ -130,6 +133,44 @@ def test_the_command_verifies_a_log_and_compares_it_with_a_sites(tmp_path: Path)
     server.write_text("".join(server.read_text().splitlines(keepends=True)[:1]))
     done = invoke("deploy", "audit", tmp_path, "--head", head)
     assert (done.code, "its end was cut off or replaced" in " ".join(done.err.split())) == (1, True)
+
+
+def test_replies_that_are_only_in_the_sites_log_are_counted(tmp_path: Path) -> None:
+    server, site = tmp_path / "audit.jsonl", tmp_path / "site.jsonl"
+    exchange(server, site)
+    exchange(tmp_path / "hidden.jsonl", site, "another")
+    done = invoke("deploy", "audit", tmp_path, "--site", f"north={site}")
+    text = " ".join(done.err.split() + done.out.split())
+    assert done.code == 0, done.err
+    assert "1 replies of north are in both logs." in text
+    assert "north sent 1 that the server's log does not have" in text
+
+
+def test_a_log_that_a_site_forged_is_one_sentence(tmp_path: Path) -> None:
+    server, site = tmp_path / "audit.jsonl", tmp_path / "site.jsonl"
+    exchange(server, tmp_path / "other.jsonl")
+    append_entry(site, "answered")
+    append_entry(site, "answered", sha256=[1])
+    done = invoke("deploy", "audit", tmp_path, "--site", f"north={site}")
+    assert (done.code, "the site's log does not have" in " ".join(done.err.split())) == (1, True)
+
+
+def test_a_hash_that_was_shortened_is_refused(tmp_path: Path) -> None:
+    append_entry(tmp_path / "audit.jsonl", "started")
+    done = invoke("deploy", "audit", tmp_path, "--head", "3f2a")
+    assert (done.code, "must be the whole hash" in " ".join(done.err.split())) == (2, True)
+
+
+def test_the_command_needs_neither_flower_nor_torch(tmp_path: Path) -> None:
+    """An auditor may have another machine."""
+    append_entry(tmp_path / "audit.jsonl", "started")
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('flwr', 'torch', 'cryptography'))\n"
+        f"sys.argv = ['fedadb', 'deploy', 'audit', {str(tmp_path)!r}]\n"
+        "from fedadb.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, "unbroken" in " ".join(done.stdout.split())) == (0, True), done.stderr
 
 
 def test_the_command_names_what_is_missing(tmp_path: Path) -> None:

@@ -170,3 +170,52 @@ def test_an_expired_certificate_of_the_server_is_refused_with_the_way_out(tmp_pa
         BadInput, match=r"server\.crt expired on .*: `fedadb deploy keys .* --renew`"
     ):
         keys.require_valid(tmp_path / keys.SERVER, "it")
+
+
+def test_a_key_that_is_not_the_certificates_is_found_before_the_server_starts(
+    tmp_path: Path,
+) -> None:
+    """As if a renewal had been killed between its two files."""
+    keys.make_server_keys(tmp_path, ["localhost"], days=30)
+    old = (tmp_path / keys.SERVER).read_bytes()
+    keys.renew_server_certificate(tmp_path, [], days=30)
+    keys.require_server_keys(tmp_path)
+    (tmp_path / keys.SERVER).write_bytes(old)
+    with pytest.raises(BadInput, match=r"server\.key is not the key of .*server\.crt; .* --renew`"):
+        keys.require_server_keys(tmp_path)
+
+
+def test_a_certificate_of_another_authority_is_found_before_the_server_starts(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "other"):
+        keys.make_server_keys(tmp_path / name, ["localhost"], days=30)
+    for name in (keys.SERVER, keys.SERVER_KEY):
+        (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(BadInput, match=r"ca\.crt does not vouch for .*server\.crt: .* --renew`"):
+        keys.require_server_keys(tmp_path / "one")
+
+
+@pytest.mark.parametrize("content", [b"", b"no key", bytes(range(256))])
+def test_a_damaged_key_of_the_authority_signs_nothing(content: bytes, tmp_path: Path) -> None:
+    keys.make_server_keys(tmp_path, ["localhost"], days=30)
+    before = (tmp_path / keys.SERVER).read_bytes()
+    (tmp_path / keys.CA_KEY).write_bytes(content)
+    with pytest.raises(BadInput, match=r"ca\.key is not an authority's key"):
+        keys.renew_server_certificate(tmp_path, [], days=30)
+    assert (tmp_path / keys.SERVER).read_bytes() == before
+
+
+def test_a_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        keys.make_server_keys(tmp_path / name, ["localhost"], days=30)
+    foreign = (tmp_path / "other" / keys.CA_KEY).read_bytes()
+    (tmp_path / "one" / keys.CA_KEY).write_bytes(foreign)
+    with pytest.raises(BadInput, match=r"ca\.key is not the key of ca\.crt"):
+        keys.renew_server_certificate(tmp_path / "one", [], days=30)
+
+
+def test_a_certificate_that_is_being_replaced_warns_of_nothing(tmp_path: Path) -> None:
+    assert keys.expiry_warning(tmp_path / "missing.crt") is None
+    (tmp_path / "half.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\n")
+    assert keys.expiry_warning(tmp_path / "half.crt") is None

@@ -83,6 +83,16 @@ def test_the_metrics_of_a_run(watched: Watched) -> None:
     assert ends == pytest.approx(made + 3 * 86400, abs=3)
 
 
+def test_the_metrics_of_a_private_run_do_not_tell_who_replied(watched: Watched) -> None:
+    """Nor how long a round took: a slow site, or none, would be noticed."""
+    record: dict[str, Any] = {"round": 1, "accuracy": 0.5, "clients": [], "bytes_down": 1000}
+    append_record(watched.out / "rounds.jsonl", record | {"seconds": None, "epsilon": 1.0})
+    found = numbers(metrics_text(watched))
+    assert (found["fedadb_rounds_finished"], found["fedadb_accuracy"]) == (1, 0.5)
+    hidden = ("seconds_total", "round_seconds", "replies", "bytes")
+    assert not [name for name in found if any(word in name for word in hidden)]
+
+
 def test_the_metrics_before_the_first_round(watched: Watched) -> None:
     (watched.directory / CONNECTED).unlink()
     found = numbers(metrics_text(watched))

@@ -18,6 +18,9 @@ from fedadb.deploy.server_app import train_with_sites
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Federation
 from fedadb.filters.accounting import Accountant
+from fedadb.report.comparison import arrange
+from fedadb.report.page_data import page_data
+from fedadb.report.recorded_runs import collect_runs
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.tensorfile import read_tensors
 from tests.deploy.fake_grid import CLIENTS, FakeGrid, Handler, nodes
@@ -157,6 +160,8 @@ def test_records_promise_epsilon_and_hide_who_took_part(tmp_path: Path) -> None:
     assert LOG not in [path.name for path in (tmp_path / "run").rglob("*")]
     _, metadata = read_tensors(tmp_path / "run" / "model.safetensors", "")
     assert "simulated" not in metadata["privacy"]
+    shown = page_data(arrange(collect_runs([tmp_path / "run"]).runs), "a title")
+    assert shown["tables"]["privacy"]["rows"]
     asked = [line["asked"] for line in log(tmp_path) if "asked" in line]
     assert len(asked) == 4
     assert all(0 <= k < CLIENTS for clients in asked for k in clients)

@@ -23,6 +23,7 @@ from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.deploy.roster import ROSTER, read_roster
 from fedadb.deploy.secure_site import SecureSite
 from fedadb.deploy.site import run_site
+from fedadb.secagg.keys import make_private_key, public_key, sign_key
 from fedadb.secagg.masks import EVALUATE, Exchange
 from tests.command_line import invoke
 from tests.deploy.secure_federation import NAMES, copy_roster, experiment, make_sites
@@ -83,6 +84,20 @@ def of_other_settings(given: dict[str, Any], sites: dict[str, SecureSite]) -> No
     given["north"] = other.offer().model_dump()
 
 
+def copied(given: dict[str, Any], sites: dict[str, SecureSite]) -> None:
+    """A site that signs the key of another: their masks would be the same."""
+    north, key = sites["north"], given["west"]["key"]
+    signature = sign_key(north.roster.own_key, RUN, "north", bytes.fromhex(key), north.settings)
+    given["north"] = {"key": key, "signature": signature.hex()}
+
+
+def old_one_of_its_own(given: dict[str, Any], sites: dict[str, SecureSite]) -> None:
+    """A key that the asked site signed once, and whose secret it has lost."""
+    east, key = sites["east"], public_key(make_private_key())
+    signature = sign_key(east.roster.own_key, RUN, "east", key, east.settings)
+    given["east"] = {"key": key.hex(), "signature": signature.hex()}
+
+
 def missing(given: dict[str, Any], sites: dict[str, SecureSite]) -> None:
     del given["north"]
 
@@ -106,6 +121,8 @@ def too_short(given: dict[str, Any], sites: dict[str, SecureSite]) -> None:
         (foreign, "the key of north is not signed"),
         (of_another_run, "the key of north is not signed"),
         (of_other_settings, "the key of north is not signed"),
+        (copied, "the key of west is also that of another site"),
+        (old_one_of_its_own, "the server sent another key than this site's own"),
         (missing, "the server's sites are east, west, and those of this site's roster are east, n"),
         (unknown, "the server's sites are east, north, south, west, and"),
         (not_hexadecimal, "the key of north cannot be read"),

@@ -1,6 +1,5 @@
 """The server: its checks before any process starts, and how it follows a run."""
 
-import json
 import os
 import signal
 import socket
@@ -21,16 +20,15 @@ from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.core.packing import size
 from fedadb.deploy import keys
 from fedadb.deploy import server as server_module
-from fedadb.deploy.accepted_sites import REGISTERED, forget_removed_sites
 from fedadb.deploy.job import Job
 from fedadb.deploy.node import application_hash
+from fedadb.deploy.notices import WARNING_SECONDS
 from fedadb.deploy.ports import parse_address, require_free_port
 from fedadb.deploy.processes import ProcessGroup, process_group
 from fedadb.deploy.server import (
     CHECK_SECONDS,
     EXECUTOR,
     STALL_SECONDS,
-    WARNING_SECONDS,
     RunningServer,
     start_server,
     upload_limit,
@@ -42,28 +40,6 @@ from fedadb.experiment.toml_tables import parse_toml
 from fedadb.storage.records import append_record, read_records, truncate_records
 from tests.deploy.conftest import Clock
 from tests.deploy.federation import experiment
-
-
-@pytest.mark.parametrize("change", ["removed", "replaced", "none", "added"])
-def test_the_database_is_deleted_if_a_site_was_removed(change: str, tmp_path: Path) -> None:
-    (tmp_path / keys.SITES).mkdir()
-    for name in ("north", "south"):
-        (tmp_path / keys.SITES / f"{name}.pub").write_text(f"key of {name}")
-    known = {"north": "key of north", "south": "key of south"}
-    (tmp_path / REGISTERED).write_text(json.dumps(known))
-    for name in ("superlink.db", "superlink.db-wal"):
-        (tmp_path / name).touch()
-    south = tmp_path / keys.SITES / "south.pub"
-    if change == "removed":
-        south.unlink()
-    elif change == "replaced":
-        south.write_text("another key")
-    elif change == "added":
-        south.with_name("west.pub").write_text("key of west")
-    forget_removed_sites(tmp_path)
-    deleted = change in ("removed", "replaced")
-    assert bool(list(tmp_path.glob("superlink.db*"))) != deleted
-    assert (tmp_path / REGISTERED).exists() != deleted
 
 
 def test_a_port_in_use_is_refused() -> None:
@@ -97,7 +73,7 @@ def test_a_server_needs_keys_and_sites(tmp_path: Path) -> None:
     for name in ("north", "south"):
         (sites / f"{name}.pub").write_bytes((tmp_path / "site" / keys.SITE_PUBLIC).read_bytes())
     with (
-        pytest.raises(BadInput, match="north has the key of another site"),
+        pytest.raises(BadInput, match="south has the key of another site"),
         start_server(tmp_path / "server", "127.0.0.1", 1),
     ):
         pass
@@ -172,7 +148,7 @@ def test_the_kind_of_the_reason_decides_on_the_exit_code(
     with pytest.raises(type(error)), reported(out):
         raise error
 
-    def follow(*_: Any) -> None:
+    def follow(**_: Any) -> None:
         list(make_server("running").follow(1, out, 3, 0, print))
 
     monkeypatch.setattr(cli, "app", follow)
@@ -195,7 +171,23 @@ def test_a_certificate_that_ends_soon_is_announced_every_day(
     with pytest.raises(Fault, match="enough"):
         list(server.follow(1, tmp_path / "run", 3, 0, shown.append))
     assert len(shown) == 3
-    assert all("expires on" in line for line in shown)
+    assert all("server.crt expires on" in line for line in shown)
+
+
+def test_an_authority_that_ends_soon_is_announced(
+    make_server: Callable[[str], FakeServer], clock: Clock, tmp_path: Path
+) -> None:
+    server, shown = make_server("running"), list[str]()
+    for name in (keys.CA, keys.SERVER):  # the new authority is valid for ten days
+        (tmp_path / name).unlink()
+    keys.make_server_keys(tmp_path / "other", ["localhost"], days=1)
+    (tmp_path / keys.CA).write_bytes((tmp_path / "other" / keys.CA).read_bytes())
+    clock.at(1, lambda: status_file(tmp_path / "run").write_text("stopped: enough"))
+    with pytest.raises(Fault, match="enough"):
+        list(server.follow(1, tmp_path / "run", 3, 0, shown.append))
+    (line,) = shown
+    assert "ca.crt expires on" in line
+    assert "make new keys at the server" in line
 
 
 def test_a_run_that_flower_ended_is_noticed(
@@ -321,9 +313,11 @@ def test_a_stopped_server(
     file, out = tmp_path / "e.toml", tmp_path / "runs" / "run"
     file.write_text(experiment().toml())
     words = ["deploy", "server", str(tmp_path), str(file), "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["fedadb", *words])
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "stopped; finished rounds are kept, and this resumes: fedadb " in result.stderr
+    resumes = f"this resumes: fedadb {' '.join(words)}"
+    assert f"stopped; finished rounds are kept, and {resumes}" in result.stderr
     assert status_file(out).read_text() == "stopped: by the operator"
 
 
@@ -342,6 +336,7 @@ def test_a_stopped_site_that_is_not_connected(
     file = tmp_path / "e.toml"
     file.write_text(experiment().toml())
     words = ["deploy", "site", str(tmp_path), str(file), "--server", "x:1", "--data", "npz:x"]
+    monkeypatch.setattr("sys.argv", ["fedadb", *words])
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
-    assert "the same command connects again" in result.stderr
+    assert f"this connects again: fedadb {' '.join(words)}" in result.stderr

@@ -15,7 +15,8 @@ from flwr.app import Context, Message
 
 from fedadb.core.errors import Fault, Temporary
 from fedadb.deploy import keys, node, refusals
-from fedadb.deploy.audit import AUDIT, size_and_digest
+from fedadb.deploy.audit import size_and_digest
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.client_app import app
 from fedadb.deploy.node import Connection, Node
 from fedadb.storage.hash_chain import append_entry, read_chain

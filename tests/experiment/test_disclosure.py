@@ -1,11 +1,14 @@
 """What each party of a federation learns, and that protection changes it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.disclosure import disclosures, markdown
+from fedadb.experiment.disclosure import TITLE, disclosures, markdown
+from tests.command_line import invoke
 
 
 def table(**settings: Any) -> dict[str, Any]:
@@ -76,6 +79,46 @@ def test_noise_hides_updates_from_other_sites_but_not_from_the_server() -> None:
     assert "before the noise" in learned(private, "server")
 
 
+def test_a_table_of_an_earlier_version_has_fewer_settings() -> None:
+    now = table()
+    earlier = {"federation": {"clients": 5, "participation": 1.0}}
+    assert disclosures(earlier) == disclosures(now)
+
+
 def test_as_markdown_every_party_has_a_row() -> None:
     text = markdown(table())
     assert all(f"| {one.party} |" in text for one in disclosures(table()))
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        ("server", "fedadb.deploy.server.start_server"),
+        ("site", "fedadb.deploy.site.run_site"),
+    ],
+)
+def test_a_server_and_a_site_show_it_before_anything_starts(
+    command: str, starts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any) -> None:
+        print("it starts")
+        raise BadInput("a test")
+
+    monkeypatch.setattr(starts, start)
+    (tmp_path / "sites").mkdir()
+    e = Experiment.read({"federation": {"clients": 5, "participation": 1.0}})
+    (tmp_path / "e.toml").write_text(e.toml())
+    options = {
+        "server": ("--out", tmp_path / "run"),
+        "site": ("--server", "localhost:1", "--data", "npz:x"),
+    }
+    code, out, err = invoke("deploy", command, tmp_path, tmp_path / "e.toml", *options[command])
+    assert (code, "a test" in err) == (2, True)
+    shown, _, after = out.partition("it starts")
+    words = " ".join(shown.replace("│", " ").split())
+    assert TITLE in words
+    assert "it starts" in out
+    assert not after.strip()
+    assert "each site's update" in words
+    for one in disclosures(e.table()):
+        assert one.party.split()[-1] in words

@@ -33,6 +33,7 @@ from fedadb.experiment import identity, simulation
 from fedadb.experiment import run as runs
 from fedadb.experiment.build import FederatedData, build_data
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.disclosure import markdown
 from fedadb.experiment.presets import RATES
 from fedadb.experiment.toml_tables import assign, load_toml
 from fedadb.progress import Progress
@@ -92,6 +93,7 @@ def test_the_directory_holds_what_is_promised(unbroken: Path) -> None:
         "who-learns-what.md",
         *(f"kept-{t:04}.safetensors" for t in (1, 2, 4)),  # the anchors that are kept
     }
+    assert (unbroken / "who-learns-what.md").read_text() == markdown(SMALL.table())
     first = read_records(unbroken / "rounds.jsonl")[0]
     assert list(first) == [
         "round",

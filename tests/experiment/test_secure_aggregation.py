@@ -106,7 +106,7 @@ def test_noise_is_added_to_the_sum(tmp_path: Path) -> None:
         "rounds": 1,
         "local": {"epochs": 1},
         "engine": {"workers": 1},
-        "filter": [{"name": "dp", "norm": 0.1, "noise": 0.01}],
+        "filter": [{"name": "dp", "norm": 0.1, "noise": 0.1}],
     }
     secure = fedadb.run(experiment(**settings), tmp_path / "secure")
     plain = fedadb.run(experiment(False, **settings), tmp_path / "plain")

@@ -57,6 +57,20 @@ def test_the_noise_that_an_epsilon_needs(
     assert accountant.epsilon(found, releases, delta) <= epsilon
 
 
+@pytest.mark.parametrize(
+    ("accountant", "epsilon", "releases", "delta", "noise"),
+    [
+        (Accountant(10_000, 0.01, True), 2.0, 1000, 1e-5, 0.9592),
+        (Accountant(20, 0.2, True), 8.0, 100, 1e-2, 1.0135),
+    ],
+)
+def test_the_epsilon_of_published_noise(
+    accountant: Accountant, epsilon: float, releases: int, delta: float, noise: float
+) -> None:
+    """They were found for these ε; the search takes seconds."""
+    assert accountant.epsilon(noise, releases, delta) == EXACT(epsilon, rel=1e-3)
+
+
 def test_epsilon_rises_with_releases_and_clients_in_a_round_and_falls_with_noise() -> None:
     def rises(*values: float) -> bool:
         return all(a < b for a, b in itertools.pairwise(values))

@@ -28,6 +28,7 @@ from fedadb.engine.memories import Memories
 from fedadb.engine.pool import Pool
 from fedadb.engine.stacked import Stacked
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run, start_run
 from fedadb.filters.clip import Clip
 from fedadb.filters.int8 import Int8, quantise
@@ -46,9 +47,11 @@ LENET, RESNET = 44_511, 11_173_962  # numbers; of 11 classes of grey images, and
 REFUSED = {"scaffold", "fednova", "fedcurv", "feddisco"}  # clients upload more than weights
 
 
-def sent_by(one: Compressor, w: Vector, u: Vector, memory: Any = None, seed: int = 0) -> Any:
+def sent_by(
+    one: Compressor, w: Vector, u: Vector, memory: Any = None, seed: int = 0, t: int = 1
+) -> Any:
     kept = one.memory(u) if memory is None else memory
-    return one.compress(w, u, kept, Stream(seed))
+    return one.compress(w, u, kept, Round(t, 9, CLIENTS, ROWS), Stream(seed))
 
 
 def compressed(one: Compressor, *update: float) -> Tensor:
@@ -147,6 +150,35 @@ def test_top_k_loses_nothing() -> None:
         assert kept.e.flat.abs().max() <= sent.values.abs().min()
         memory, updates, arrived = kept, updates + w.flat, arrived + received.flat
     torch.testing.assert_close(arrived + memory.e.flat, updates, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("decay", "t", "sent", "left"),
+    [
+        (None, 4, (1, -1.2), (1.0, 0.0, 0.6, 0.2)),
+        (0.9, 2, (1, -1.2), (1.0, 0.0, 0.6, 0.2)),  # it was not away
+        (0.9, 4, (1, -1.086), (1.0, 0.0, 0.543, 0.181)),  # e · 0.9²
+        (0.0, 4, (0, 1.0), (0.0, -0.6, 0.3, 0.1)),  # e is forgotten
+        (0.0, 2, (1, -1.2), (1.0, 0.0, 0.6, 0.2)),
+    ],
+)
+def test_what_was_not_sent_decays_while_a_client_is_away(
+    decay: float | None, t: int, sent: tuple[int, float], left: tuple[float, ...]
+) -> None:
+    """In round 1 it sends 1 of (1, −.6, .3, .1), and learns the same when it is back."""
+    u, w = vector(0.0, 0.0, 0.0, 0.0), vector(1.0, -0.6, 0.3, 0.1)
+    one = TopK(share=0.25, decay=decay)
+    _, memory = sent_by(one, w, u, t=1)
+    again, after = sent_by(one, w, u, memory, t=t)
+    assert (int(again.positions), float(again.values)) == (sent[0], pytest.approx(sent[1]))
+    torch.testing.assert_close(after.e.flat, torch.tensor(left))
+
+
+def test_a_run_without_decay_keeps_its_name() -> None:
+    """`top_k` had no `decay` before, and a name is made of all settings."""
+    plain = experiment(filter=["top_k"])
+    assert plain.table()["filter"] == [{"name": "top_k", "share": 0.01}]
+    assert run_name(plain) != run_name(experiment(filter=[{"name": "top_k", "decay": 0.5}]))
 
 
 def test_of_equal_numbers_the_first_are_sent() -> None:
@@ -312,9 +344,10 @@ def experiment(**settings: Any) -> Experiment:
     )
 
 
-@pytest.mark.parametrize("name", ["int8", "top_k"])
+@pytest.mark.parametrize("name", ["int8", "top_k", "top_k with decay"])
 def test_a_resumed_run_is_bit_identical(name: str, tmp_path: Path) -> None:
-    e = experiment(filter=[{"name": "clip", "norm": 1.0}, name])
+    small = {"name": "top_k", "decay": 0.5} if "decay" in name else name
+    e = experiment(filter=[{"name": "clip", "norm": 1.0}, small])
     whole = run(e, tmp_path / "whole")
     with start_run(e, tmp_path / "resumed") as interrupted:
         next(interrupted.rounds)
@@ -374,7 +407,7 @@ class NotAnnotated(Algorithm[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class Forgets(Compressor):
-    def compress(self, w: Vector, u: Vector, memory: Any, rng: Stream) -> Any:
+    def compress(self, w: Vector, u: Vector, memory: Any, round: Round, rng: Stream) -> Any:
         return w
 
 

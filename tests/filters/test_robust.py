@@ -331,6 +331,8 @@ def test_replies_that_are_all_broken_are_all_dropped() -> None:
         (NNM(), 5),
         (MultiKrum(f=2), 7),
         (MultiKrum(), 5),
+        (MultiKrum(f=1, keep=5), 6),
+        (MultiKrum(keep=6), 7),
     ],
     ids=str,
 )
@@ -437,11 +439,24 @@ def test_centred_clipping_resumes_bit_by_bit(tmp_path: Path) -> None:
 
 def test_settings_are_written_and_read_back() -> None:
     seven = {"clients": 7, "participation": 1.0}
-    rules = [*RULES.values(), Clip(norm=1.0)]
-    e = Experiment(**settings(filter=rules, federation=seven))
-    assert Experiment.read(e.table()) == e
-    assert e.table()["filter"][-1] == {"name": "clip", "norm": 1.0}
-    assert e.table()["filter"][0] == {"name": "clip", "quantile": 0.5}
+    for rule in RULES.values():
+        rules = [Clip(quantile=0.5), rule, Clip(norm=1.0)]
+        e = Experiment(**settings(filter=rules, federation=seven))
+        assert Experiment.read(e.table()) == e
+        assert e.filter == tuple(rules)
+        assert e.table()["filter"][-1] == {"name": "clip", "norm": 1.0}
+        assert e.table()["filter"][0] == {"name": "clip", "quantile": 0.5}
+
+
+@pytest.mark.parametrize("rule", ONE_RESULT, ids=str)
+def test_a_rule_among_equal_replies_is_refused(rule: Filter) -> None:
+    """In this order, nnm would do nothing without a word."""
+    Experiment(filter=[NNM(f=2), rule])
+    name = type(rule).__name__
+    with pytest.raises(BadInput, match=f"after {name} all .* nothing; put NNM before {name}"):
+        Experiment(filter=[rule, NNM(f=2)])
+    with pytest.raises(BadInput, match=f"after {name} all .* so Median changes nothing; keep one"):
+        Experiment(filter=[rule, Median()])
 
 
 def test_a_run_that_clips_keeps_its_name() -> None:

@@ -60,7 +60,7 @@ def embedded(page: str) -> dict[str, object]:
 def test_every_table_and_figure_is_written(runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     page = write(runs, "A title", out)
-    names = ("accuracy", "summary", "differences", "convergence")
+    names = ("accuracy", "summary", "differences", "convergence", "who-learns-what")
     tables = {f"{name}.{ending}" for name in names for ending in ("md", "tex", "csv")}
     figures = {f"{f}.{e}" for f in ("curves", "convergence", "heatmap") for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == {*tables, *figures, "index.html"}

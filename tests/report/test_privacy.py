@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from fedadb.cli.display import describe_rounds
+from fedadb.experiment.disclosure import disclosures
 from fedadb.report.comparison import Comparison, arrange
+from fedadb.report.disclosure import disclosure_table
 from fedadb.report.output import write_report
 from fedadb.report.page_data import page_data
 from fedadb.report.privacy import privacy_table
@@ -55,6 +57,29 @@ def test_a_label_names_the_filter_and_not_its_place_in_the_list(tmp_path: Path) 
     labels = compare(tmp_path / "runs").settings
     assert sorted("filter=dp" in label for label in labels) == [False, True]
     assert not any("0=" in label for label in labels)
+    make_run(tmp_path / "runs", [0.5, 0.6])
+    assert compare(tmp_path / "runs").settings == [
+        "digits",
+        "digits, filter=clip",
+        "digits, filter=dp",
+    ]
+
+
+def test_the_report_says_who_learns_what(tmp_path: Path) -> None:
+    """Settings that tell the same share their rows."""
+    make_run(tmp_path / "runs", [0.5, 0.6])
+    one = disclosure_table(compare(tmp_path / "runs"))
+    told = disclosures(collect_runs([tmp_path / "runs"]).runs[0].experiment)
+    assert one.header == ["who", "learns", "does not learn"]
+    texts = [(p, "; ".join(learns), "; ".join(hidden)) for p, learns, hidden in told]
+    assert [tuple(cell.text for cell in row) for row in one.rows] == texts
+    make_run(tmp_path / "runs", [0.5, 0.6], local={"epochs": 3})
+    assert len(disclosure_table(compare(tmp_path / "runs")).rows) == len(told)
+    make_run(tmp_path / "runs", [0.5, 0.6], filter=DP)
+    both = disclosure_table(compare(tmp_path / "runs"))
+    assert both.header[0] == "setting"
+    assert len(both.rows) == 2 * len(told)
+    assert ["filter=dp" in row[0].text for row in both.rows].count(True) == len(told)
 
 
 def test_runs_that_are_not_private_have_no_such_table(tmp_path: Path) -> None:
@@ -78,6 +103,8 @@ def test_times_that_are_secret_are_not_shown(tmp_path: Path) -> None:
     table = summary_table(compare(tmp_path / "runs"))
     (row,) = table.rows
     assert row[table.header.index("s/round")].value is None
+    (shown,) = page_data(compare(tmp_path / "runs"), "title")["runs"]
+    assert (shown["seconds"], shown["pace"]) == (None, None)
 
 
 def test_a_promise_in_words() -> None:

@@ -33,6 +33,11 @@ PAIRS = {
 SENT = hashlib.sha256(b"toy").hexdigest()
 EXCHANGE = Exchange(RUN, ("a", "b", "c"), t=1, attempt=0, sent=SENT, scale=16, words=4)
 DIGEST = "d769f4541a37c2028b1aeee1b2756d27ce8145ea6dcd8b854225da2993b58493"
+MASK_KEYS = {
+    "ab": "0df15379177af9ab1ec5e5373685051d6d52ad4bae96879412287b1817c12aff",
+    "ac": "40f11f01bf1f52475558634d7361d79dc0783cb4af46fadf4b29e5c5ea4f53a4",
+    "bc": "cba2d04d44be890489a1d3e5d62d8cf982d542eb30cf4920261c5025f1c34cd9",
+}
 PADS = {
     "ab": "b7cd333f 2b0e8a26 445a49dd 8298a418",
     "ac": "8caa9fca 4d309350 9d8583bd 532e17ca",
@@ -95,9 +100,14 @@ def test_the_digest_of_an_exchange() -> None:
 
 @pytest.mark.parametrize("pair", PADS)
 def test_pads(pair: str) -> None:
-    stream = masks._stream(bytes.fromhex(PAIRS[pair]), bytes.fromhex(DIGEST))
-    pad = np.frombuffer(stream.update(bytes(16)), dtype=np.dtype("<u4"))
+    key = masks._mask_key(bytes.fromhex(PAIRS[pair]), bytes.fromhex(DIGEST))
+    assert key.hex() == MASK_KEYS[pair]
+    pad = np.frombuffer(masks._stream(key).update(bytes(16)), dtype=np.dtype("<u4"))
     assert list(pad) == list(words(PADS[pair]))
+
+
+def test_the_stream_is_that_of_the_published_test_vector() -> None:
+    assert masks._stream(bytes(32)).update(bytes(16)).hex() == "76b8e0ada0f13d90405d6ae55386bd28"
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -115,3 +125,6 @@ def test_the_sum() -> None:
     assert list(to_numbers(total, 0)) == [-32768, -81920, 36045, 10]
     mean = mean_reply(total, vector((0.0, 0.0, 0.0)), CODING, ())
     assert mean.w.flat.tolist() == pytest.approx([-0.05, -0.125, 0.05500031], abs=1e-8)
+    error = abs(float(mean.w.flat[2]) - 0.055)
+    assert error == pytest.approx(3.1e-7, abs=1e-8)
+    assert error <= 3 * 2.0**-17 / 10  # m 2^−(s+1) / N = 2.3e-6

@@ -36,6 +36,17 @@ def test_the_mean_is_within_the_bound(clients: int, uniform: bool) -> None:
     assert torch.equal(decoded.w.flat.double(), (u.flat.double() + torch.from_numpy(mean)).float())
 
 
+@pytest.mark.parametrize(
+    ("clients", "rows", "scale", "bound"),
+    [(3, 10_093, 17, 1.13e-9), (10, 31_299, 16, 2.4e-9), (50, 134_346, 13, 2.3e-8)],
+)
+def test_the_published_scales_and_bounds(clients: int, rows: int, scale: int, bound: float) -> None:
+    """With R = 1."""
+    coding = Coding(clients, rows, 1.0)
+    assert coding.scale == scale
+    assert clients * 2.0 ** -(scale + 1) / rows == pytest.approx(bound, rel=0.02)
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("rows", [1, 3, 341, 1000, 2_700_000])
 def test_a_sum_at_the_end_of_the_range_does_not_wrap(rows: int, sign: int) -> None:

@@ -1,5 +1,6 @@
 """A chain of entries: what breaks it is named, and a kill in the middle of a write does not."""
 
+import hashlib
 import json
 import os
 import stat
@@ -57,11 +58,13 @@ def hidden(lines: list[str]) -> list[str]:
         (hidden, "line 2 was changed after it was written"),
         (forged, "line 2 does not follow line 1"),
         (lambda lines: lines[:1] + lines[2:], "line 2 does not follow line 1"),
-        (lambda lines: lines[1:], "line 1 does not follow line 0"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 does not follow line 0"),
+        (lambda lines: lines[1:], "line 1 is not the first entry of a log"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 is not the first entry of a log"),
         (lambda lines: [lines[0], *lines], "line 2 does not follow line 1"),
         (lambda lines: [*lines, "{}\n"], "line 5 is not an entry"),
         (lambda lines: [*lines, "[1]\n"], "line 5 is not an entry"),
+        (lambda lines: [*lines, "\x00\xff\n"], "line 5 is not an entry"),
+        (lambda lines: [*lines, "[" * 100_000 + "\n"], "line 5 is not an entry"),
     ],
 )
 def test_a_broken_chain_is_named(
@@ -86,6 +89,16 @@ def test_a_line_that_was_not_written_completely_is_replaced(cut: int, log: Path)
     chain = read_chain(log)
     assert [entry["event"] for entry in chain.entries] == ["round"] * 3 + ["repaired", "round"]
     assert (chain.entries[3]["bytes"], chain.torn) == (torn, 0)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_line_of_any_length_is_continued(complete: bool, log: Path) -> None:
+    append_entry(log, "round", lost="x" * 100_000)
+    if not complete:
+        os.truncate(log, log.stat().st_size - 1)
+    append_entry(log, "end")
+    events = [entry["event"] for entry in read_chain(log).entries]
+    assert events == ["round"] * 4 + (["round"] if complete else ["repaired"]) + ["end"]
 
 
 def test_the_first_line_may_be_the_one_that_was_not_written(tmp_path: Path) -> None:
@@ -113,3 +126,13 @@ def test_several_processes_append_to_one_chain(log: Path) -> None:
     ]
     assert [process.wait() for process in processes] == [0, 0]
     assert len(read_chain(log).entries) == 4 + 2 * 20
+
+
+def test_an_entry_that_others_made_has_an_event_and_a_time(log: Path) -> None:
+    """Their hashes fit, so only their form can be wrong."""
+    for change in ({"event": 1}, {"time": "\x1b[2J"}, {"time": 3}):
+        entry = {"entry": 1, "time": "2026-11-18", "event": "x", **change, "previous": START}
+        digest = hashlib.sha256(json.dumps(entry).encode() + b"\n").hexdigest()
+        log.write_text(json.dumps({**entry, "hash": digest}) + "\n")
+        with pytest.raises(Fault, match="line 1 is not an entry"):
+            read_chain(log)

@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.own import load_npz
-from fedadb.deploy import accepted_sites, keys
+from fedadb.deploy import accepted_sites, site_keys
+from fedadb.deploy.secret_random import LOG, open_secrets
+from fedadb.experiment.settings import Federation
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.storage.files import write_atomically
 from fedadb.storage.tensorfile import write_tensors
@@ -31,6 +33,13 @@ def test_a_damaged_list_of_registered_sites(tmp_path: Path) -> None:
     (tmp_path / accepted_sites.REGISTERED).write_bytes(b"")
     with pytest.raises(Fault, match=r"registered\.json is damaged"):
         accepted_sites.registered_keys(tmp_path)
+
+
+@pytest.mark.parametrize("note", [b"1", b"{}", b'{"round": "1"}', b"[" * 100_000])
+def test_notes_of_a_private_run_that_are_none(note: bytes, tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(note + b"\n")
+    with pytest.raises(Fault, match="lacks notes of the 1 recorded rounds"):
+        open_secrets(tmp_path, Federation(10, 0.5), 1)
 
 
 def test_an_npz_file_with_a_member_that_is_no_array(tmp_path: Path) -> None:
@@ -58,7 +67,10 @@ def test_a_key_of_another_kind_is_no_key_of_a_site(tmp_path: Path) -> None:
     public, private = tmp_path / "site.pub", tmp_path / "site.key"
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    for path, require in ((public, keys.require_public), (private, keys.require_private)):
+    for path, require in (
+        (public, site_keys.read_public_key),
+        (private, site_keys.read_private_key),
+    ):
         with pytest.raises(BadInput, match="it is of another kind"):
             require(path)
 
@@ -75,7 +87,7 @@ def test_a_public_key_with_a_damaged_point(tmp_path: Path) -> None:
     path = tmp_path / "site.pub"
     path.write_bytes(COMPRESSED)
     with pytest.raises(BadInput, match="is not a site's public key"):
-        keys.require_public(path)
+        site_keys.read_public_key(path)
 
 
 def test_a_write_of_a_search_that_fails_is_one_sentence(

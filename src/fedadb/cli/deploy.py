@@ -168,7 +168,7 @@ def server(
     require_flower()
     from fedadb.cli.display import ProgressBar, progress_bars
     from fedadb.cli.execution import show_results, show_run_warnings
-    from fedadb.deploy.accepted_sites import public_keys
+    from fedadb.deploy.accepted_sites import site_names
     from fedadb.deploy.metrics import Watched
     from fedadb.deploy.monitoring import monitored
     from fedadb.deploy.ports import parse_address, require_free_port
@@ -194,7 +194,7 @@ def server(
         show_results([out])
         return
     show_disclosures(e.table())
-    sites = public_keys(directory)
+    sites = site_names(directory)
     if len(sites) > e.federation.clients:
         raise BadInput(
             f"federation.clients = {e.federation.clients}, but {directory} has the public keys of "

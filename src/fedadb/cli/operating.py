@@ -1,5 +1,6 @@
 """The commands of those who operate a real federation: check the audit logs, and the set-up."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,10 @@ def audit(
     without a trace. Keep the last hash somewhere else, and check with --head that no end was cut
     off.
     """
-    from fedadb.deploy.audit import require_same_answers
+    from fedadb.deploy.audit_log import compare_answers
 
+    if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
+        raise BadInput(f"--head {head}: must be the whole hash, 64 hexadecimal digits")
     path, chain = _read_log(log)
     if head is not None and head not in {entry["hash"] for entry in chain.entries}:
         raise Fault(f"{path} does not have the entry {head}: its end was cut off or replaced")
@@ -42,12 +45,17 @@ def audit(
         name, separator, other = pair.partition("=")
         if not separator:
             raise BadInput(f"--site {pair}: must be NAME=PATH")
-        replies = require_same_answers(chain, _read_log(Path(other))[1], name)
-        show_message(f"{replies} replies of {name} are in both logs")
+        both, site_only = compare_answers(chain, _read_log(Path(other))[1], name)
+        show_message(f"{both} replies of {name} are in both logs.")
+        if site_only:
+            show_message(
+                f"{name} sent {site_only} that the server's log does not have: they were late, or "
+                "are under way, or were left out of the log."
+            )
     if chain.torn:
         show_message(
-            f"The last line is not complete ({chain.torn} bytes): a process was killed while it "
-            "wrote. The next entry will replace it."
+            f"The last line is not complete ({chain.torn} bytes): a process writes it at the "
+            "moment, or was killed while it did. Then the next entry will replace it."
         )
     if not chain.entries:
         show_message(f"{path} has no entries.")
@@ -98,7 +106,7 @@ def doctor(
 
 def _read_log(path: Path) -> tuple[Path, Chain]:
     """The log's file, and its entries after they were verified."""
-    from fedadb.deploy.audit import AUDIT
+    from fedadb.deploy.audit_log import AUDIT
 
     file = path / AUDIT if path.is_dir() else path
     if not file.is_file():

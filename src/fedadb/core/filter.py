@@ -50,6 +50,8 @@ class Filter:
 
     # Whether the server's end replaces replies by a result of several, such as their median.
     replaces_replies: ClassVar[bool] = False
+    # Whether that is one result, so that all replies are the same after it.
+    has_one_result: ClassVar[bool] = False
 
     @property
     def replies_needed(self) -> int:
@@ -114,7 +116,7 @@ class Compressor(Filter):
 
     @dataclass(frozen=True)
     class Half(fedadb.Compressor):
-        def compress(self, w, u, memory, rng):
+        def compress(self, w, u, memory, round, rng):
             return Halves((w - u).flat.half()), memory
 
         def restore(self, sent, u):
@@ -122,7 +124,9 @@ class Compressor(Filter):
     ```
     """
 
-    def compress(self, w: Vector, u: Vector, memory: Any, rng: Stream) -> tuple[Any, Any]:
+    def compress(
+        self, w: Vector, u: Vector, memory: Any, round: Round, rng: Stream
+    ) -> tuple[Any, Any]:
         """What the client sends in place of its weights w, and what it keeps.
 
         It sends a NamedTuple of Tensors, which have the same types and shapes for all weights of a
@@ -136,7 +140,8 @@ class Compressor(Filter):
 
 
 def check_filters(filters: Sequence[Filter], algorithm: Algorithm[Any, Any, Any, Any]) -> None:
-    """Raise BadInput if a filter compresses what it cannot, or what another filter needs."""
+    """Raise BadInput if a filter compresses what it cannot, or takes what another filter needs."""
+    _check_results(filters)
     compressor: Compressor | None = None
     for one in filters:
         name = type(one).__name__
@@ -166,6 +171,21 @@ def check_filters(filters: Sequence[Filter], algorithm: Algorithm[Any, Any, Any,
         )
 
 
+def _check_results(filters: Sequence[Filter]) -> None:
+    """Raise BadInput if a filter is to choose among replies that another one has made equal."""
+    first: Filter | None = None
+    for one in filters:
+        if first is not None and one.replaces_replies:
+            earlier, later = type(first).__name__, type(one).__name__
+            remedy = "keep one" if one.has_one_result else f"put {later} before {earlier}"
+            raise BadInput(
+                f"filter: after {earlier} all replies are the same, so {later} changes nothing; "
+                f"{remedy}"
+            )
+        if one.has_one_result:
+            first = one
+
+
 def send_through(
     filters: Sequence[Filter],
     reply: Reply[Any],
@@ -181,7 +201,7 @@ def send_through(
     kept = []
     for one, memory in zip(filters, memories, strict=True):
         if isinstance(one, Compressor):
-            reply, memory = _compress(one, reply, memory, u, rng)
+            reply, memory = _compress(one, reply, memory, u, round, rng)
         else:
             sent = one.outgoing(reply, memory, u, round)
             if not (isinstance(sent, tuple) and len(sent) == 2 and isinstance(sent[0], Reply)):
@@ -192,7 +212,7 @@ def send_through(
 
 
 def _compress(
-    compressor: Compressor, reply: Reply[Any], memory: Any, u: Vector, rng: Stream
+    compressor: Compressor, reply: Reply[Any], memory: Any, u: Vector, round: Round, rng: Stream
 ) -> tuple[Reply[Any], Any]:
     name = type(compressor).__name__
     if not isinstance(reply.upload, Weights):
@@ -200,7 +220,7 @@ def _compress(
             f"filter: {name} compresses weights, but the upload is a {type(reply.upload).__name__}"
         )
     # A stream of its own: the client's batches do not depend on the filter.
-    sent = compressor.compress(reply.w, u, memory, rng.at("compress"))
+    sent = compressor.compress(reply.w, u, memory, round, rng.at("compress"))
     if not (isinstance(sent, tuple) and len(sent) == 2 and hasattr(sent[0], "_fields")):
         raise BadInput(f"{name}.compress must return a NamedTuple and its memory")
     return reply._replace(upload=sent[0]), sent[1]

@@ -14,17 +14,12 @@ from typing import Any, NamedTuple
 
 from flwr.app import Message, RecordDict
 
-from fedadb.core.errors import Fault
 from fedadb.deploy import refusals
-from fedadb.deploy.messages import TABLE, shown, tensor_bytes_in
+from fedadb.deploy.audit_log import ANSWERED, ASKED, RECEIVED, REFUSED, SENT
+from fedadb.deploy.messages import TABLE, VERSION, shown, tensor_bytes_in
 from fedadb.experiment.stored import read_sites
-from fedadb.storage.hash_chain import Chain
 from fedadb.storage.records import Record
 from fedadb.storage.run_directory import MODEL, SITES
-
-AUDIT = "audit.jsonl"  # file in the directory of a server or a site
-SENT, RECEIVED, REFUSED = "sent", "received", "refused"  # events of a server
-ASKED, ANSWERED = "asked", "answered"  # and of a site, beside `refused`
 
 Audit = Callable[..., Any]  # takes an event and its fields
 
@@ -87,6 +82,16 @@ class ServerAudit:
 
 
 @contextmanager
+def audited_server(write: Audit, listen: str) -> Iterator[None]:
+    """Note that the server starts, and that it ends in order."""
+    write("started", version=VERSION, listen=listen)
+    try:
+        yield
+    finally:
+        write("ended")
+
+
+@contextmanager
 def audited_run(write: Audit, application: str, out: Path) -> Iterator[None]:
     """Note the beginning of a run, and its end: the digest of the model, or why there is none."""
     write("run", application=application, out=out.name)
@@ -121,21 +126,3 @@ def audit_answer(write: Audit, message: Message, reply: Message) -> None:
         write(REFUSED, what=what, reason=shown(sentence))
     else:
         write(ANSWERED, what=what, **size_and_digest(reply.content))
-
-
-def require_same_answers(server: Chain, site: Chain, name: str) -> int:
-    """The number of replies that the server has from the site; a Fault if the site sent none such.
-
-    The last replies of either log may be missing in the other: they may be under way.
-    """
-    answered = {entry["sha256"] for entry in site.entries if entry["event"] == ANSWERED}
-    received = [e for e in server.entries if e["event"] == RECEIVED and e["site"] == name]
-    if not received:
-        raise Fault(f"the server's log has no reply from {name}")
-    for entry in received:
-        if entry["sha256"] not in answered:
-            raise Fault(
-                f"entry {entry['entry']} of the server's log is a reply of {name} that the site's "
-                f"log does not have ({entry['what']})"
-            )
-    return len(received)

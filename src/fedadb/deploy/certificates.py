@@ -3,7 +3,9 @@
 import datetime as dt
 import ipaddress
 import re
+import ssl
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
@@ -49,8 +51,7 @@ def make_certificate(
 
     The authority, given by its private key, signs it.
     """
-    signer = load_pem_private_key(authority, None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey), "make_authority made it"
+    signer = load_authority(authority)
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
         _certificate(SUBJECT, key.public_key(), signer.public_key(), ends)
@@ -61,6 +62,20 @@ def make_certificate(
         .sign(signer, hashes.SHA384())
     )
     return Signed(certificate.public_bytes(Encoding.PEM), _pem(key))
+
+
+def load_authority(key: bytes) -> ec.EllipticCurvePrivateKey:
+    """The private key of an authority; ValueError if it is none that `make_authority` makes."""
+    signer = load_pem_private_key(key, None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise ValueError("it is of another kind")
+    return signer
+
+
+def is_key_of(key: bytes, certificate: bytes) -> bool:
+    """Whether an authority's private key belongs to its certificate."""
+    here = load_authority(key).public_key()
+    return here == x509.load_pem_x509_certificate(certificate).public_key()
 
 
 def after(days: int) -> dt.datetime:
@@ -76,6 +91,31 @@ def names_of(certificate: bytes) -> list[x509.GeneralName]:
     """The names under which sites accept the server that has this certificate."""
     extensions = x509.load_pem_x509_certificate(certificate).extensions
     return list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def site_problem(certificate: Path, key: Path, authority: Path) -> str | None:
+    """Why a site that knows the authority would not trust a server with this certificate and key.
+
+    A site and a server greet each other here by TLS, in memory. The server's name is not checked.
+    """
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    site = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    site.check_hostname = False
+    site.load_verify_locations(authority)
+    try:
+        server.load_cert_chain(certificate, key)
+    except ssl.SSLError:
+        return f"{key} is not the key of {certificate}"
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [site.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)]
+    for end in [*ends, *ends]:  # TLS 1.3 needs two messages in each direction
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as error:
+            return f"{authority} does not vouch for {certificate}: {error.verify_message}"
+    return None
 
 
 def subject_name(host: str) -> x509.GeneralName:

@@ -28,11 +28,12 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy import keys
-from fedadb.deploy.accepted_sites import public_keys, require_keys
+from fedadb.deploy.accepted_sites import require_keys, site_names
 from fedadb.deploy.agreement import federation_data
 from fedadb.deploy.certificates import end_of
 from fedadb.deploy.ports import is_open, parse_address, require_free_port
 from fedadb.deploy.site import check_data
+from fedadb.deploy.site_keys import fingerprint, public_line, read_private_key, read_public_key
 from fedadb.experiment.config import Experiment
 
 FREE_BYTES = 1 << 30  # that the disk should have
@@ -114,7 +115,7 @@ def _server_keys(directory: Path) -> str:
     _require_owner_only(directory / keys.CA_KEY)
     _require_owner_only(directory / keys.SERVER_KEY)
     _require_owner_only(directory / keys.SECRET)
-    sites = public_keys(directory)
+    sites = site_names(directory)
     return f"all files are there, and the keys of {len(sites)} sites: {', '.join(sites)}"
 
 
@@ -122,10 +123,12 @@ def _site_keys(directory: Path) -> str:
     key = directory / keys.SITE_KEY
     if not key.is_file():
         raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
-    keys.require_private(key)
+    public = public_line(read_private_key(key).public_key())
     _require_owner_only(key)
-    public = (directory / keys.SITE_PUBLIC).read_text()
-    return f"this site's key has the fingerprint {keys.fingerprint(public)}"
+    given = directory / keys.SITE_PUBLIC  # what the server has got, or will get
+    if given.exists() and public_line(read_public_key(given)) != public:
+        raise BadInput(f"{given} is not the public half of {key}: make new keys in a new directory")
+    return f"this site's key has the fingerprint {fingerprint(public)}"
 
 
 def _require_owner_only(path: Path) -> None:

@@ -33,7 +33,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy import keys
-from fedadb.deploy.audit import AUDIT, audit_round, audited_run
+from fedadb.deploy.audit import audit_round, audited_run
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.job import Job
 from fedadb.deploy.server_app import reported, train_with_sites
 from fedadb.deploy.site_grid import SiteGrid

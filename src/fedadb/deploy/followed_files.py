@@ -14,22 +14,28 @@ LOOK_SECONDS = 1.0  # between two looks at the files
 
 
 async def follow_keys(
-    sites: Path, accept: Callable[[Keys], None], log: Callable[[str], None]
+    sites: Path, accepted: Keys, accept: Callable[[Keys], None], log: Callable[[str], None]
 ) -> None:
-    """Pass the keys of the directory on whenever they change; until cancelled."""
-    known: dict[bytes, str] | None = None
+    """Pass the keys of the directory on whenever they are not the accepted ones; until cancelled.
+
+    Args:
+        sites: The directory.
+        accepted: The keys that are accepted already.
+        accept: Called with all keys after a change.
+        log: Called with a line after a change.
+    """
     while True:
-        try:
-            keys = read_keys(sites)
-        except (OSError, ValueError):  # one of them is being replaced
-            await asyncio.sleep(LOOK_SECONDS)
-            continue
-        found = {key: name for key, (name, _) in keys.items()}
-        if found != known:
-            known = found
-            accept(keys)
-            log(f"the accepted sites are {', '.join(sorted(found.values())) or 'none'}")
         await asyncio.sleep(LOOK_SECONDS)
+        keys = read_keys(sites)
+        if _names(keys) != _names(accepted):
+            accepted = keys
+            accept(keys)
+            log(f"the accepted sites are {', '.join(sorted(_names(keys).values())) or 'none'}")
+
+
+def _names(keys: Keys) -> dict[bytes, str]:
+    """The name of the site that has a key."""
+    return {key: name for key, (name, _) in keys.items()}
 
 
 async def follow_certificate(

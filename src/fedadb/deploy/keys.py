@@ -1,32 +1,26 @@
 """Certificates, keys and secrets of a federation. Each is made on the machine that keeps it."""
 
 import datetime as dt
-import hashlib
 import os
 import secrets
-from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy.certificates import (
     after,
     end_of,
+    is_key_of,
     make_authority,
     make_certificate,
     names_of,
+    site_problem,
     subject_name,
 )
+from fedadb.deploy.site_keys import public_line
 
 CA, CA_KEY = "ca.crt", "ca.key"  # every site gets the first; the second stays at the server
 SERVER, SERVER_KEY = "server.crt", "server.key"
@@ -36,7 +30,6 @@ SUPERLINK, SUPERLINK_KEY = "superlink.crt", "superlink.key"
 SECRET = "runtime.secret"  # shared by the SuperLink and our executor
 SITE_KEY, SITE_PUBLIC = "site.key", "site.pub"  # the server gets the second
 SITES = "sites"  # the server's directory with NAME.pub for each site that may take part
-NOT_OURS = "it is of another kind; `fedadb deploy keys --site` makes one"
 LOCAL = ("localhost", "127.0.0.1")
 MAX_DAYS = 36_500
 AUTHORITY_TERMS = 10  # the authority is valid for so many terms of the server's certificate
@@ -74,6 +67,14 @@ def renew_server_certificate(directory: Path, hosts: Sequence[str], days: int) -
     for name in (CA_KEY, SERVER):
         if not (directory / name).is_file():
             raise BadInput(f"{directory / name} is missing: a new certificate is made from it")
+    try:
+        fits = is_key_of((directory / CA_KEY).read_bytes(), (directory / CA).read_bytes())
+    except Exception as error:  # cryptography raises many kinds for a damaged file
+        raise BadInput(f"{directory / CA_KEY} is not an authority's key: {error}") from error
+    if not fits:
+        raise BadInput(
+            f"{directory / CA_KEY} is not the key of {CA}: sites would not trust what it signs"
+        )
     names = names_of((directory / SERVER).read_bytes())
     names += [subject for host in hosts if (subject := subject_name(host)) not in names]
     ends = min(after(days), end_of((directory / CA).read_bytes()))
@@ -83,6 +84,18 @@ def renew_server_certificate(directory: Path, hosts: Sequence[str], days: int) -
         partial.unlink(missing_ok=True)
         _write(partial, content, mode)
         partial.replace(directory / name)
+
+
+def require_server_keys(directory: Path) -> None:
+    """Raise BadInput unless the directory holds the keys that a server needs."""
+    for name, what in ((CA, "the authority's certificate"), (SERVER, "the server's")):
+        require_valid(directory / name, what)
+    for name in (SERVER_KEY, SUPERLINK, SUPERLINK_KEY, SECRET):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory / name} is missing: `fedadb deploy keys` makes it")
+    certificate = directory / SERVER
+    if problem := site_problem(certificate, directory / SERVER_KEY, directory / CA):
+        raise BadInput(f"{problem}; {_way_out(certificate)}")
 
 
 def make_site_keys(directory: Path) -> None:
@@ -96,35 +109,8 @@ def make_site_keys(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     _write(directory / SITE_KEY, private)
-    _write(directory / SITE_PUBLIC, public, 0o644)
-
-
-def require_private(path: Path) -> None:
-    """Raise BadInput unless the file is a site's private key."""
-    try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except Exception as error:  # cryptography raises many kinds for a damaged file
-        raise BadInput(f"{path} is not a site's private key: {error}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"{path} is not a site's private key: {NOT_OURS}")
-
-
-def require_public(path: Path) -> None:
-    """Raise BadInput unless the file is a site's public key."""
-    try:
-        key = load_ssh_public_key(path.read_bytes())
-    except Exception as error:  # cryptography raises many kinds for a damaged file
-        raise BadInput(f"{path} is not a site's public key: {error}") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise BadInput(f"{path} is not a site's public key: {NOT_OURS}")
-
-
-def fingerprint(public: str) -> str:
-    """The fingerprint of a site's public key, as `ssh-keygen -l` shows it."""
-    digest = hashlib.sha256(b64decode(public.split()[1])).digest()
-    return f"SHA256:{b64encode(digest).decode().rstrip('=')}"
+    _write(directory / SITE_PUBLIC, public_line(key.public_key()).encode(), 0o644)
 
 
 def require_valid(path: Path, what: str) -> None:
@@ -135,15 +121,18 @@ def require_valid(path: Path, what: str) -> None:
         )
     try:
         ends = end_of(path.read_bytes())
-    except Exception as error:  # as above
+    except Exception as error:  # cryptography raises many kinds for a damaged file
         raise BadInput(f"{path} is not a certificate: {error}") from error
     if ends < dt.datetime.now(dt.UTC):
         raise BadInput(f"{path} expired on {ends:%d %B %Y}: {_way_out(path)}")
 
 
 def expiry_warning(path: Path) -> str | None:
-    """A sentence if the certificate ends within 30 days."""
-    ends = end_of(path.read_bytes())
+    """A sentence if the certificate ends within 30 days; None also while it is being replaced."""
+    try:
+        ends = end_of(path.read_bytes())
+    except (OSError, ValueError):
+        return None
     days = (ends - dt.datetime.now(dt.UTC)).days
     if days >= WARNING_DAYS:
         return None

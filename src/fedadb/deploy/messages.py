@@ -50,16 +50,20 @@ def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
 
 
 def tensor_record(tensors: Mapping[str, Tensor]) -> ArrayRecord | ConfigRecord:
-    """The tensors as a record; several messages can share one.
+    """The tensors as a record; several messages can share one."""
+    return bytes_record(tensors_to_bytes(tensors))
+
+
+def bytes_record(data: bytes) -> ArrayRecord | ConfigRecord:
+    """Tensors that are bytes already, as a record.
 
     Flower sends an array as three objects, with a request each, and in pieces if it is large. A
     value of a table travels with its table, and saves the time of two requests at every site.
     """
-    data = tensors_to_bytes(tensors)
-    return ConfigRecord({BYTES: data}) if len(data) <= SMALL else bytes_record(data)
+    return ConfigRecord({BYTES: data}) if len(data) <= SMALL else array_record(data)
 
 
-def bytes_record(data: bytes) -> ArrayRecord:
+def array_record(data: bytes) -> ArrayRecord:
     return ArrayRecord({BYTES: Array(dtype="uint8", shape=(len(data),), stype=BYTES, data=data)})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedadb.deploy import keys
-from fedadb.deploy.accepted_sites import ACCEPTED, CONNECTED, public_keys
+from fedadb.deploy.accepted_sites import CONNECTED, accepted_keys
 from fedadb.deploy.certificates import end_of
 from fedadb.deploy.server_app import FINISHED, STOPPED, read_status
 from fedadb.experiment.config import Experiment
@@ -74,7 +74,8 @@ def _metrics(watched: Watched) -> Iterator[Metric]:
     yield from _totals(records)
     if records:
         last = records[-1]
-        yield _one("last_round_seconds", "gauge", "How long it took.", last["seconds"])
+        if last["seconds"] is not None:
+            yield _one("last_round_seconds", "gauge", "How long it took.", last["seconds"])
         ended = rounds.stat().st_mtime
         yield _one("last_round_timestamp_seconds", "gauge", "When it ended.", ended)
         yield _one("accuracy", "gauge", "The test accuracy after it.", last["accuracy"])
@@ -88,7 +89,7 @@ def _metrics(watched: Watched) -> Iterator[Metric]:
 
 
 def _sites(watched: Watched) -> Iterator[Metric]:
-    accepted = len(public_keys(watched.directory, ACCEPTED))
+    accepted = len(accepted_keys(watched.directory))
     file = watched.directory / CONNECTED
     connected = int(file.read_text()) if file.exists() else 0
     needed = watched.experiment.federation.clients
@@ -98,11 +99,13 @@ def _sites(watched: Watched) -> Iterator[Metric]:
 
 
 def _totals(records: list[Record]) -> Iterator[Metric]:
-    """Sums over the finished rounds of the run; private records do not say who replied."""
+    """Sums over the finished rounds of the run; none of a private run, whose records hide them."""
+    if any(record["seconds"] is None for record in records):
+        return
     used = [len(record["clients"]) for record in records]
     lost = [len(record.get("lost", {})) for record in records]
     sent = sum((u + n) * r["bytes_down"] for u, n, r in zip(used, lost, records, strict=True))
-    received = sum(n * r.get("bytes_up", 0) for n, r in zip(used, records, strict=True))
+    received = sum(n * r["bytes_up"] for n, r in zip(used, records, strict=True))
     seconds = sum(record["seconds"] for record in records)
     yield _one("replies_used_total", "counter", "Replies that entered the model.", sum(used))
     yield _one("replies_lost_total", "counter", "Replies that were missing or bad.", sum(lost))

@@ -8,19 +8,19 @@ import datetime as dt
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.proto.fleet_pb2 import PullMessagesResponse
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+
+from fedadb.core.errors import BadInput
+from fedadb.deploy.site_keys import read_public_key
 
 PATH = re.compile(r"/v1/fleet/[a-z-]+")
 ACTIVATE, PULL = "/v1/fleet/activate-node", "/v1/fleet/pull-messages"
@@ -33,13 +33,18 @@ Keys = Mapping[bytes, tuple[str, ec.EllipticCurvePublicKey]]
 
 
 def read_keys(directory: Path) -> Keys:
-    """The names and public keys of the sites in a directory, by the text that nodes send."""
-    keys = {}
+    """The names and public keys of the sites in a directory, by the text that nodes send.
+
+    A file that is not a key accepts nobody. It must not keep the others from being read: one of
+    them may have been revoked.
+    """
+    found = {}
     for path in sorted(directory.glob("*.pub")):
-        key = load_ssh_public_key(path.read_bytes())
-        assert isinstance(key, ec.EllipticCurvePublicKey)  # the server checks it when it starts
-        keys[key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)] = (path.stem, key)
-    return keys
+        with suppress(BadInput):
+            key = read_public_key(path)
+            text = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            found[text] = (path.stem, key)
+    return found
 
 
 def has_foreign_key(headers: Mapping[str, str], keys: Keys) -> bool:

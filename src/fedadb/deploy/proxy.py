@@ -193,9 +193,10 @@ async def serve(
             trust_env=False,  # the environment's proxies are for other machines
         ) as client:
             proxy = Proxy(client, limits, max_upload, log)
-            proxy.accept(node_requests.read_keys(sites))
+            accepted = node_requests.read_keys(sites)
+            proxy.accept(accepted)
             following = [
-                asyncio.create_task(follow_keys(sites, proxy.accept, log)),
+                asyncio.create_task(follow_keys(sites, accepted, proxy.accept, log)),
                 asyncio.create_task(follow_certificate(certificate, key, context, loaded, log)),
             ]
             on_start()

@@ -5,17 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
+from fedadb.deploy.site_keys import public_line, read_private_key, read_public_key
 from fedadb.experiment.secure_aggregation import FEWEST, MOST
 from fedadb.secagg.keys import canonical
 
@@ -32,17 +26,17 @@ class Roster(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """64 hexadecimal digits in 16 groups, which are the same at all sites."""
-        lines = {name: _line(key) for name, key in self.public_keys.items()}
+        lines = {name: public_line(key) for name, key in self.public_keys.items()}
         digits = hashlib.sha256(canonical(lines)).hexdigest()
         return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 
 
 def read_roster(site: Path) -> Roster:
     """The roster in a site's directory; BadInput unless it has all that a site needs."""
-    own_key, directory = _private_key(site / keys.SITE_KEY), site / ROSTER
-    public = {path.stem: _public_key(path) for path in sorted(directory.glob("*.pub"))}
-    lines = {name: _line(key) for name, key in public.items()}
-    names = [name for name, line in lines.items() if line == _line(own_key.public_key())]
+    own_key, directory = read_private_key(site / keys.SITE_KEY), site / ROSTER
+    public = {path.stem: read_public_key(path) for path in sorted(directory.glob("*.pub"))}
+    lines = {name: public_line(key) for name, key in public.items()}
+    names = [name for name, line in lines.items() if line == public_line(own_key.public_key())]
     if not FEWEST <= len(public) <= MOST:
         raise BadInput(
             f"{directory} has the public keys of {len(public)} sites, but secure aggregation is "
@@ -56,26 +50,3 @@ def read_roster(site: Path) -> Roster:
             "NAME.pub, under the name that it has at the server"
         )
     return Roster(names[0], own_key, public)
-
-
-def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    keys.require_private(path)
-    key = load_ssh_private_key(path.read_bytes(), None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"{path} is no key that `fedadb deploy keys --site` makes")
-    return key
-
-
-def _public_key(path: Path) -> ec.EllipticCurvePublicKey:
-    try:
-        key = load_ssh_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadInput(f"{path} is not a site's public key: {error}") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise BadInput(f"{path} is no key that `fedadb deploy keys --site` makes")
-    return key
-
-
-def _line(key: ec.EllipticCurvePublicKey) -> str:
-    """The key in OpenSSH's format, without a comment."""
-    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NotRequired
 
 import numpy as np
 import torch
@@ -21,14 +21,28 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from fedadb.core.errors import Fault
 from fedadb.experiment.build import poisson_sample
 from fedadb.experiment.settings import Federation
+from fedadb.storage.files import parse_json
 
 KEY_BYTES = 32
 LOG = "not-private.jsonl"
+
+
+class Note(TypedDict):
+    """A line of the log: a round is tried; or who is asked in it, or whose reply was used."""
+
+    round: int
+    asked: NotRequired[list[int]]
+    used: NotRequired[list[int]]
+
+
+NOTE = TypeAdapter(Note)
 
 
 def open_secrets(directory: Path, federation: Federation, rounds: int) -> "SecretSource":
@@ -36,7 +50,8 @@ def open_secrets(directory: Path, federation: Federation, rounds: int) -> "Secre
     log = directory / LOG
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        known = [json.loads(line) for line in _complete_lines(log)] if log.exists() else []
+        lines = _complete_lines(log) if log.exists() else []
+        known = [NOTE.validate_python(parse_json(line), strict=True) for line in lines]
     except (OSError, ValueError) as error:
         raise _lost(log, rounds) from error
     source = SecretSource(log, federation, known)
@@ -55,7 +70,7 @@ class SecretSource:
 
     file: Path
     federation: Federation
-    log: list[dict[str, Any]] = field(repr=False)  # the lines of the file
+    log: list[Note] = field(repr=False)  # the lines of the file
     keys: dict[int, bytes] = field(default_factory=dict, repr=False)  # of the last round alone
 
     secret = True
@@ -90,7 +105,7 @@ class SecretSource:
             self.keys[t]
         )
 
-    def _note(self, line: dict[str, Any]) -> None:
+    def _note(self, line: Note) -> None:
         with open(_private(self.file), "a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()

@@ -6,13 +6,13 @@ part, and what the server writes: `audit.jsonl`, `accepted/`, `superlink.db`, `a
 """
 
 import json
-import math
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,18 @@ from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import size
 from fedadb.core.stream import Stream
-from fedadb.deploy import keys
 from fedadb.deploy.accepted_sites import (
     accept_nobody,
-    forget_removed_sites,
-    public_keys,
     require_keys,
+    site_names,
     update_accepted,
 )
 from fedadb.deploy.agreement import federation_data, shared_experiment, write_application
-from fedadb.deploy.audit import AUDIT
+from fedadb.deploy.audit import audited_server
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.job import Job
-from fedadb.deploy.messages import VERSION
 from fedadb.deploy.node import application_hash
+from fedadb.deploy.notices import Notices
 from fedadb.deploy.ports import free_port, require_free_port
 from fedadb.deploy.processes import FLOWER_ENVIRONMENT, ProcessGroup, flower_command, process_group
 from fedadb.deploy.server_app import (
@@ -52,6 +51,7 @@ from fedadb.deploy.server_commands import (
 from fedadb.experiment.build import build_model, make_learner
 from fedadb.experiment.config import Experiment
 from fedadb.progress import Progress, no_progress
+from fedadb.storage.files import write_atomically
 from fedadb.storage.hash_chain import append_entry
 from fedadb.storage.records import Record, read_records
 from fedadb.storage.run_directory import ROUNDS
@@ -61,8 +61,6 @@ EXECUTOR = "executor"  # the process that trains with the sites
 START_SECONDS = 180.0  # for a process to open its port, and for a Flower command to end
 POLL_SECONDS = 0.5  # between two looks at the run's records
 STALL_SECONDS = 30.0  # after which the status of a round that does not change is shown
-WARNING_SECONDS = 86_400.0  # between two warnings that the certificate ends soon
-SITES_SECONDS = 2.0  # between two looks for sites that were added or removed
 CHECK_SECONDS = 30.0  # between two questions to the SuperLink whether the run still exists
 
 
@@ -78,17 +76,20 @@ class RunningServer:
     @property
     def sites(self) -> list[str]:
         """The names of the sites that may take part."""
-        return list(public_keys(self.directory))
+        return site_names(self.directory)
 
     def flwr(self, *words: str) -> dict[str, Any]:
         """Run a command of Flower's, and return its answer."""
-        done = subprocess.run(
-            [flower_command("flwr"), *words, SUPERLINK, "--format", "json"],
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            env={**os.environ, **FLOWER_ENVIRONMENT, **self.environment},
-        )
+        try:
+            done = subprocess.run(
+                [flower_command("flwr"), *words, SUPERLINK, "--format", "json"],
+                capture_output=True,
+                text=True,
+                timeout=START_SECONDS,
+                env={**os.environ, **FLOWER_ENVIRONMENT, **self.environment},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Fault(f"flwr {words[0]}: it did not end within {START_SECONDS:g} s") from error
         try:
             answer = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError as error:
@@ -108,13 +109,17 @@ class RunningServer:
         """Write an event to the server's audit log."""
         append_entry(self.directory / AUDIT, event, **fields)
 
-    def _register(self, name: str, key: Path) -> None:
+    def _register(self, name: str, key: str) -> None:
+        file = self.directory / "registered.pub"  # a copy: the operator may change the other one
+        write_atomically(file, key.encode())
         try:
-            self.flwr("supernode", "register", str(key), "--name", name)
+            self.flwr("supernode", "register", str(file), "--name", name)
         except Fault as error:
             # A server that was killed may have registered the key without noting it.
             if "already in use" not in str(error):
                 raise
+        finally:
+            file.unlink()
 
     def submit(
         self,
@@ -170,7 +175,7 @@ class RunningServer:
             forgotten: Records after these, which the run deletes because it returns to a round.
         """
         checked, shown = time.monotonic(), _Shown(on_status)
-        looked, said, warned = time.monotonic(), set[str](), -math.inf
+        notices = Notices(self.directory, self.update_sites, on_status)
         while True:
             ended = self.processes.has_ended(EXECUTOR)  # before its last status is read
             status = read_status(out)
@@ -187,16 +192,7 @@ class RunningServer:
                 return
             if ended:
                 raise Temporary(self._describe_end("the executor was killed"))
-            if time.monotonic() - looked > SITES_SECONDS:
-                sentences = self.update_sites()
-                for sentence in sentences:
-                    if sentence not in said:
-                        on_status(sentence)
-                said, looked = set(sentences), time.monotonic()
-            if time.monotonic() - warned > WARNING_SECONDS:
-                warned = time.monotonic()
-                if warning := keys.expiry_warning(self.directory / keys.SERVER):
-                    on_status(warning)
+            notices.look()
             if time.monotonic() - checked > CHECK_SECONDS:
                 self._require_alive(run, out)
                 checked = time.monotonic()
@@ -258,22 +254,22 @@ def start_server(
     directory = directory.absolute()
     require_keys(directory)
     require_free_port(host, port, "--listen")
-    forget_removed_sites(directory)
     inner_port = free_port()
     address = f"127.0.0.1:{inner_port}"
     environment = {"FLWR_HOME": str(configure_flower(directory, address))}
-    with process_group(directory / "logs", environment) as processes:
+    accept_nobody(directory)
+    audit = partial(append_entry, directory / AUDIT)
+    # The log's end comes after the processes', which write to it too.
+    with (
+        audited_server(audit, f"{host}:{port}"),
+        process_group(directory / "logs", environment) as processes,
+    ):
         server = RunningServer(directory, processes, environment, address)
         processes.start("superlink", superlink_command(directory, inner_port))
         processes.wait_until_open("superlink", "127.0.0.1", inner_port, START_SECONDS)
         # Before the proxy starts: a site whose key is not registered yet would give up.
-        accept_nobody(directory)
         server.update_sites()
         limit = [] if max_upload is None else ["--max-upload", str(max_upload)]
         processes.start("proxy", [*proxy_command(directory, address, host, port), *limit])
         processes.wait_until_open("proxy", host, port, START_SECONDS)
-        server.audit("started", version=VERSION, listen=f"{host}:{port}")
-        try:
-            yield server
-        finally:
-            server.audit("ended")
+        yield server

@@ -6,7 +6,7 @@ from pathlib import Path
 import tomli_w
 
 from fedadb.deploy import keys
-from fedadb.deploy.accepted_sites import ACCEPTED
+from fedadb.deploy.accepted_sites import ACCEPTED, DATABASE
 from fedadb.deploy.processes import flower_command
 from fedadb.storage.files import write_atomically
 
@@ -25,7 +25,7 @@ def configure_flower(directory: Path, address: str) -> Path:
 
 def superlink_command(directory: Path, port: int) -> list[str]:
     """Start the SuperLink for this machine alone."""
-    database = directory / "superlink.db"
+    database = directory / DATABASE
     database.touch(mode=0o600)
     database.chmod(0o600)
     return [

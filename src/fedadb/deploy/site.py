@@ -14,6 +14,7 @@ from fedadb.deploy import keys
 from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
 from fedadb.deploy.ports import parse_address
 from fedadb.deploy.roster import read_roster
+from fedadb.deploy.site_keys import read_private_key
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import locked
 from fedadb.storage.hash_chain import append_entry
@@ -42,14 +43,14 @@ def run_site(
         log: Called with a line for everything that happens.
         max_runs: The number of runs of the experiment in which the site takes part.
     """
-    from fedadb.deploy.audit import AUDIT
+    from fedadb.deploy.audit_log import AUDIT
     from fedadb.deploy.client_app import app
     from fedadb.deploy.node import Node, application_hash, serve
 
     key, ca = directory / keys.SITE_KEY, directory / keys.CA
     if not key.is_file():
         raise BadInput(f"{key} is missing: `fedadb deploy keys {directory} --site` makes it")
-    keys.require_private(key)
+    read_private_key(key)
     keys.require_valid(ca, "the authority's certificate, ca.crt")
     if warning := keys.expiry_warning(ca):
         log(warning)

@@ -36,8 +36,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from fedadb.core.errors import Fault
-from fedadb.deploy.accepted_sites import ACCEPTED, CONNECTED, public_keys
-from fedadb.deploy.audit import AUDIT, ServerAudit
+from fedadb.deploy.accepted_sites import CONNECTED, accepted_keys
+from fedadb.deploy.audit import ServerAudit
+from fedadb.deploy.audit_log import AUDIT
 from fedadb.deploy.job import Job
 from fedadb.storage.files import write_atomically
 from fedadb.storage.hash_chain import append_entry
@@ -61,7 +62,7 @@ class SiteGrid(HttpGrid):
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         # Read each time, because sites join and are revoked while a run lasts.
-        accepted = public_keys(self._directory, ACCEPTED)
+        accepted = accepted_keys(self._directory)
         names = {_as_registered(key): name for name, key in accepted.items()}
         nodes = [node for node in super().get_nodes() if node.public_key in names]
         for node in nodes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from fedadb.core.errors import BadInput
-from fedadb.deploy.messages import BYTES, bytes_record
+from fedadb.deploy.messages import BYTES, array_record
 from fedadb.storage.files import write_atomically
 from fedadb.storage.run_directory import EARLIER_CHECKPOINTS
 
@@ -63,7 +63,7 @@ class NodeStateMemory(SiteMemory):
         return self.state.array_records[f"after-{t}"][BYTES].data
 
     def __setitem__(self, t: int, data: bytes) -> None:
-        self.state[f"after-{t}"] = bytes_record(data)
+        self.state[f"after-{t}"] = array_record(data)
 
     def __delitem__(self, t: int) -> None:
         del self.state[f"after-{t}"]

@@ -158,8 +158,8 @@ class Experiment(Settings):
                     f"filter: {type(one).__name__} replaces the weights of replies, but clients of "
                     f"{name} also send {', '.join(others)}; choose a method that sends weights only"
                 )
-        check_filters(self.filter, self.algorithm)
         check_privacy(self)
+        check_filters(self.filter, self.algorithm)
         if self.deployment.secure_aggregation:
             require_only_sums(self)
         return self

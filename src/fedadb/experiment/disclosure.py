@@ -23,11 +23,14 @@ class Disclosure(NamedTuple):
 
 
 def disclosures(experiment: Mapping[str, Any]) -> list[Disclosure]:
-    """What each party learns in a federation with the experiment's table of settings."""
+    """What each party learns in a federation with the experiment's table of settings.
+
+    The table may be of a version that had fewer settings.
+    """
     settings = flatten(experiment)
     secure = bool(settings.get("deployment.secure_aggregation", False))
-    private = any(one["name"] == "dp" for one in experiment["filter"])
-    site_tests = settings["deployment.evaluate"] != "server"
+    private = any(one["name"] == "dp" for one in experiment.get("filter", ()))
+    site_tests = settings.get("deployment.evaluate", "server") != "server"
     fewest = settings["federation.clients"] if secure else _fewest_replies(settings)
     return [
         _server(secure, private, site_tests),
@@ -43,17 +46,17 @@ def disclosures(experiment: Mapping[str, Any]) -> list[Disclosure]:
 
 def _fewest_replies(settings: Mapping[str, Any]) -> int:
     """The number of sites whose replies alone may make a round's model."""
-    if settings["federation.sampling"] == "poisson":
+    if settings.get("federation.sampling") == "poisson":
         return 1
     clients, participation = (settings[f"federation.{k}"] for k in ("clients", "participation"))
-    least = settings["deployment.min_replies"]
+    least = settings.get("deployment.min_replies", "none")
     asked = Federation(clients, participation).sampled
     return replies_needed(asked, None if least == "none" else least)
 
 
 def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:
     always = ["which sites take part, and when they answer"]
-    never = ["the names of files, and rows that none of this reveals"]
+    never = ["the rows themselves, beyond what this reveals, and the names of files"]
     if not secure:
         learns = [
             *always,
@@ -64,7 +67,7 @@ def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:
         if site_tests:
             learns.append("for each site, how many test images of each class are right")
         if private:
-            learns.append("all of this before the noise: it protects from others, not from here")
+            learns.append("all of this before the noise, which protects from others only")
         return Disclosure("The server", learns, never)
     learns = [
         *always,
@@ -92,7 +95,7 @@ def _other_sites(secure: bool, private: bool, fewest: int) -> Disclosure:
         learns.append("a site's update, if no other site's reply was used in the round")
     if fewest <= 2:
         learns.append("the other site's update, if two sites' replies were used in the round")
-        hidden = "a single site's update in a larger round, unless its other sites all help"
+        hidden = "a single site's update in a larger round, unless all others put theirs together"
     return Disclosure("The other sites", learns, [hidden])
 
 

@@ -40,6 +40,7 @@ class CentredClip(Filter):
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True
+    has_one_result = True
 
     @property
     def replies_needed(self) -> int:

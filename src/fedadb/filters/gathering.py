@@ -52,8 +52,7 @@ class Gathered:
     def faulty(self, f: int | Literal["auto"]) -> int:
         """How many of the finite replies are assumed to be faulty."""
         received = len(self.replies) + self.not_finite
-        assumed = (received - 1) // 4 if f == "auto" else f
-        return max(assumed - self.not_finite, 0)
+        return max(assumed_faulty(f, received) - self.not_finite, 0)
 
     def weights(self, by: Literal["uniform", "rows"]) -> Tensor | None:
         """n_k of each reply; None: all count alike."""
@@ -94,6 +93,11 @@ class Gathered:
 
     def _moved(self, v: Tensor) -> Vector:
         return Vector((self.u.flat.double() + v).to(self.u.flat.dtype), self.u.layout)
+
+
+def assumed_faulty(f: int | Literal["auto"], m: int) -> int:
+    """How many of m replies are assumed to be faulty."""
+    return (m - 1) // 4 if f == "auto" else f
 
 
 def combined(

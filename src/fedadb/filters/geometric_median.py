@@ -35,6 +35,7 @@ class GeometricMedian(Filter):
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True
+    has_one_result = True
 
     @property
     def replies_needed(self) -> int:

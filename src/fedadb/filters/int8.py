@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedadb.core.algorithm import Round
 from fedadb.core.filter import Compressor
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
@@ -32,7 +33,9 @@ class Int8(Compressor):
     ```
     """
 
-    def compress(self, w: Vector, u: Vector, memory: Any, rng: Stream) -> tuple[Int8Update, Any]:
+    def compress(
+        self, w: Vector, u: Vector, memory: Any, round: Round, rng: Stream
+    ) -> tuple[Int8Update, Any]:
         generator = rng.generator()
         steps, numbers = [], []
         for update in (w - u).views().values():

@@ -27,6 +27,7 @@ class Median(Filter):
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True
+    has_one_result = True
 
     @property
     def replies_needed(self) -> int:

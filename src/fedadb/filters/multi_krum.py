@@ -11,7 +11,7 @@ from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
 from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered, combined
+from fedadb.filters.gathering import Gathered, assumed_faulty, combined
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,21 @@ class MultiKrum(Filter):
 
     # how many replies of a round may be faulty; auto: ⌊(m − 1) / 4⌋ of m replies
     f: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
-    # how many updates the mean is of; auto: m − f
+    # how many updates the mean is of, at most m − f; auto: m − f
     keep: Annotated[int, Ge(1)] | Literal["auto"] = "auto"
     # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True
+    has_one_result = True
 
     @property
     def replies_needed(self) -> int:
-        return 5 if self.f == "auto" else 2 * self.f + 3
+        m = 5 if self.f == "auto" else 2 * self.f + 3
+        if self.keep != "auto":  # with fewer, faulty replies would be among those that it keeps
+            while m - assumed_faulty(self.f, m) < self.keep:
+                m += 1
+        return m
 
     def incoming(
         self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round

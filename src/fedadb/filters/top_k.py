@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
+from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.filter import Compressor
 from fedadb.core.stream import Stream
@@ -27,6 +28,13 @@ class Unsent(NamedTuple):
     e: Vector
 
 
+class UnsentSince(NamedTuple):
+    """What a client has not sent yet, and the round in which it last sent something."""
+
+    e: Vector
+    t: Tensor
+
+
 @dataclass(frozen=True)
 class TopK(Compressor):
     """Sends the k numbers of e + Δ with the largest magnitude, and keeps the others as the next e.
@@ -34,24 +42,38 @@ class TopK(Compressor):
     k is a share of the model's numbers, rounded up. A number takes 8 bytes instead of 4. With
     share = 1, weights are sent as they are.
 
+    The model moves on while a client is away, and e belongs to where it was. With `decay`, e is
+    multiplied by it for each round without the client.
+
     ```python
     fedadb.Experiment(dataset="digits", filter=[fedadb.TopK(share=0.01)])
+    fedadb.Experiment(dataset="digits", filter=[fedadb.TopK(share=0.01, decay=0.9)])
     ```
     """
 
     share: Annotated[float, Gt(0), Le(1)] = 0.01  # share of the numbers that are sent
+    # factor of what was not sent, per round without the client; 0: forgotten; none: 1
+    decay: Annotated[float, Ge(0), Le(1)] | None = None
 
-    def memory(self, w: Vector) -> Unsent:
-        return Unsent(w.zeros())
+    def memory(self, w: Vector) -> Unsent | UnsentSince:
+        return self._kept(w.zeros(), 0)
 
-    def compress(self, w: Vector, u: Vector, memory: Unsent, rng: Stream) -> tuple[Any, Unsent]:
-        size = w.flat.numel()
+    def compress(
+        self, w: Vector, u: Vector, memory: Unsent | UnsentSince, round: Round, rng: Stream
+    ) -> tuple[Any, Unsent | UnsentSince]:
+        size, e = w.flat.numel(), memory.e
         if (k := self.count(size)) == size:
             return Weights(w), memory
-        wanted = (memory.e + (w - u)).flat
+        if self.decay is not None and isinstance(memory, UnsentSince):
+            e = self.decay ** (round.t - int(memory.t) - 1) * e
+        wanted = (e + (w - u)).flat
         positions = largest(wanted, k)
         sent = TopKUpdate(positions.to(torch.int32), wanted[positions])
-        return sent, Unsent(Vector(wanted.index_fill(0, positions, 0.0), w.layout))
+        left = Vector(wanted.index_fill(0, positions, 0.0), w.layout)
+        return sent, self._kept(left, round.t)
+
+    def _kept(self, e: Vector, t: int) -> Unsent | UnsentSince:
+        return Unsent(e) if self.decay is None else UnsentSince(e, torch.tensor(t))
 
     def restore(self, sent: TopKUpdate, u: Vector) -> Vector:
         positions, size = sent.positions.long(), u.flat.numel()

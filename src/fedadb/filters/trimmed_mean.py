@@ -30,6 +30,7 @@ class TrimmedMean(Filter):
     weights: Literal["uniform", "rows"] = "uniform"
 
     replaces_replies = True
+    has_one_result = True
 
     @property
     def replies_needed(self) -> int:

@@ -93,7 +93,8 @@ def distinct_labels(names: Sequence[str], all_settings: Sequence[FlatSettings]) 
     """Each name, followed by the settings that distinguish it from the others of that name."""
     labels = list(names)
     keys = dict.fromkeys([*FIRST, *(key for settings in all_settings for key in settings)])
-    for key in keys:
+    # What a list contains comes first: "filter=dp" tells more than "filter=[]" of the others.
+    for key in sorted(keys, key=lambda key: any(s.get(key) == [] for s in all_settings)):
         values: dict[str, set[str]] = {}
         for label, settings in zip(labels, all_settings, strict=True):
             values.setdefault(label, set()).add(repr(settings.get(key)))

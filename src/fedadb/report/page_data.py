@@ -120,13 +120,15 @@ def _run(run: RecordedRun, points: Sequence[int], class_points: Sequence[int]) -
 
     accuracy = [100 * a for a in run.accuracy]
     loss = [record["loss"] for record in run.rounds]
+    seconds = [record["seconds"] for record in run.rounds]
+    secret = None in seconds  # it would tell who took part
     return {
         "seed": run.seed,
         "directory": run.directory.name,
         "done": len(run.rounds),
         "total": run.total_rounds,
-        "seconds": rounded(sum(record["seconds"] for record in run.rounds)),
-        "pace": rounded(fmean(record["seconds"] for record in run.rounds[-PACE:])),
+        "seconds": None if secret else rounded(sum(seconds)),
+        "pace": None if secret else rounded(fmean(seconds[-PACE:])),
         "bytes": sum(map(_traffic, run.rounds)),
         "t": [i + 1 for i in points if i < len(run.rounds)],
         "accuracy": at_points(accuracy),

@@ -9,6 +9,7 @@ from fedadb.report.cells import Cell, Number, RoundsDone, Score, Table, Traffic
 from fedadb.report.comparison import Comparison
 from fedadb.report.convergence import convergence_table
 from fedadb.report.differences import difference_table, distinguishable_best
+from fedadb.report.disclosure import disclosure_table
 from fedadb.report.metrics import (
     BEST,
     SeedStatistics,
@@ -43,6 +44,7 @@ def all_tables(comparison: Comparison) -> list[Table]:
         domain_table(comparison),
         personal_table(comparison),
         privacy_table(comparison),
+        disclosure_table(comparison),
     ]
     return [table for table in tables if table]
 
@@ -154,7 +156,7 @@ def _seconds(runs: Sequence[RecordedRun]) -> Number | None:
 
 def _traffic(runs: Sequence[RecordedRun]) -> Traffic | None:
     """The mean traffic per client and round; None if the records do not say it."""
-    rounds = [r for run in runs for r in run.rounds if "bytes_up" in r]
+    rounds = [r for run in runs for r in run.rounds if "bytes_up" in r and "bytes_down" in r]
     if not rounds:
         return None
     down, up = (fmean(r[key] for r in rounds) / 1000 for key in ("bytes_down", "bytes_up"))

@@ -62,7 +62,7 @@ def mask(words: Words, name: str, pair_keys: Mapping[str, bytes], exchange: Exch
     digest, masked = exchange.digest, words.copy()
     for other, key in pair_keys.items():
         add = in_order([name, other])[0] == name
-        stream = _stream(key, digest)
+        stream = _stream(_mask_key(key, digest))
         for i in range(0, len(masked), CHUNK):
             part = masked[i : i + CHUNK]
             pad = np.frombuffer(stream.update(bytes(part.nbytes)), dtype=np.dtype("<u4"))
@@ -73,8 +73,11 @@ def mask(words: Words, name: str, pair_keys: Mapping[str, bytes], exchange: Exch
     return masked
 
 
-def _stream(pair_key: bytes, digest: bytes) -> CipherContext:
-    """The key stream of ChaCha20 under a key for this pair and this exchange alone."""
-    key = HKDFExpand(hashes.SHA256(), KEY_BYTES, MASK + digest).derive(pair_key)
-    # The key is never used again, so a nonce of zeros is right.
+def _mask_key(pair_key: bytes, digest: bytes) -> bytes:
+    """R: a key for this pair and this exchange alone."""
+    return HKDFExpand(hashes.SHA256(), KEY_BYTES, MASK + digest).derive(pair_key)
+
+
+def _stream(key: bytes) -> CipherContext:
+    """The key stream of ChaCha20 under a key that is used once, so a nonce of zeros is right."""
     return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()

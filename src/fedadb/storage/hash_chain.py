@@ -6,7 +6,6 @@ line, kept somewhere else, proves that neither happened.
 """
 
 import datetime as dt
-import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from fedadb.core.errors import Fault
 from fedadb.storage.files import parse_json
 
 START = "0" * 64  # what the first line has instead of a hash
-TAIL = 1 << 20  # bytes at the end of the file that contain its last line
+BLOCK = 16 << 10  # bytes to read at first to find the last line
 REPAIRED = "repaired"  # the event after a line that was not written completely
 
 Entry = dict[str, Any]
@@ -37,6 +36,8 @@ def append_entry(path: Path, event: str, **fields: Any) -> str:
     The entry is on the disk when this returns. If a process was killed while it wrote, the next
     entry replaces what it left, and says so.
     """
+    import fcntl  # Windows lacks it: logs can be verified there, and no federation runs
+
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -65,9 +66,14 @@ def _write(file: BinaryIO, number: int, head: str, event: str, fields: Entry) ->
 
 def _last_line(file: BinaryIO) -> tuple[bytes, bytes]:
     """The last complete line of the file, and what follows it."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - TAIL))
-    complete, newline, torn = file.read().rpartition(b"\n")
+    size, length = file.seek(0, os.SEEK_END), BLOCK
+    while True:
+        file.seek(max(0, size - length))
+        tail = file.read()
+        if length >= size or tail.count(b"\n") > 1:
+            break
+        length *= 2  # a line may be of any length
+    complete, newline, torn = tail.rpartition(b"\n")
     return complete.rpartition(b"\n")[2] if newline else b"", torn
 
 
@@ -100,6 +106,9 @@ def _checked(path: Path, number: int, line: bytes, head: str) -> Entry:
     try:
         entry = parse_json(line)
         stated = entry["hash"]
+        dt.datetime.fromisoformat(entry["time"])
+        if not isinstance(entry["event"], str):
+            raise TypeError("an event is a text")
         bare = {key: value for key, value in entry.items() if key != "hash"}
         # The same bytes, so that nothing is hidden in a line, such as a second value of a key.
         same = _line(entry) == line + b"\n" and _digest(bare) == stated
@@ -108,6 +117,8 @@ def _checked(path: Path, number: int, line: bytes, head: str) -> Entry:
     if not same:
         raise Fault(f"{path}: line {number} was changed after it was written")
     if entry.get("previous") != head or entry.get("entry") != number:
+        if number == 1:
+            raise Fault(f"{path}: line 1 is not the first entry of a log: lines before it are gone")
         raise Fault(f"{path}: line {number} does not follow line {number - 1}")
     return dict(entry)
 

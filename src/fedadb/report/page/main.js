@@ -19,7 +19,6 @@ function redraw() {
   const focus = document.activeElement, group = focus?.closest("[id]");
   const buttons = group ? [...group.querySelectorAll("button")] : [], index = buttons.indexOf(focus);
   drawState();
-  drawPrivacy();
   drawn.forEach((id) => sections[id]());
   if (index >= 0) group.querySelectorAll("button")[index]?.focus();
 }
@@ -57,7 +56,6 @@ function followAddress() {
 
 const start = readView();
 drawState();
-drawPrivacy();
 Object.keys(sections).forEach((id) => observer.observe($(id)));
 if (location.hash.includes("?")) $(start)?.scrollIntoView();
 addEventListener("hashchange", () => location.hash.includes("?") && followAddress());

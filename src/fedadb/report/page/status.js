@@ -5,6 +5,7 @@ const MOST_SHOWN = 12;  // unfinished runs that are listed by name
 const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 const sumOf = (runs, value) => runs.reduce((sum, run) => sum + value(run), 0);
 const secondsLeft = (run) => (run.total - run.done) * run.pace;
+const isTimed = (run) => run.pace !== null;  // or else its times are secret
 
 /** 45 s, 12 min, 3 h 20 min, 2 d 4 h. */
 function duration(seconds) {
@@ -26,12 +27,13 @@ function drawState() {
   $("title").textContent = data.title;
   const unfinished = data.runs.filter((run) => run.done < run.total);
   const done = sumOf(data.runs, (run) => run.done), sent = sumOf(data.runs, (run) => run.bytes);
+  const timed = data.runs.filter(isTimed), toCome = unfinished.filter(isTimed);
   const parts = [
     `${count(data.runs.length, "run")}, ${data.runs.length - unfinished.length} finished, ${count(done, "round")}`
       + (unfinished.length ? ` of ${sumOf(data.runs, (run) => run.total)}.` : "."),
-    `Training took ${duration(sumOf(data.runs, (run) => run.seconds))}`
-      + (sent ? `, and ${bytes(sent)} went to and from clients.` : "."),
-    ...(unfinished.length ? [`About ${duration(sumOf(unfinished, secondsLeft))} left, one run after the other.`] : []),
+    ...(timed.length ? [`Training took ${duration(sumOf(timed, (run) => run.seconds))}`
+      + (sent ? `, and ${bytes(sent)} went to and from clients.` : ".")] : []),
+    ...(toCome.length ? [`About ${duration(sumOf(toCome, secondsLeft))} left, one run after the other.`] : []),
     ...(document.body.hasAttribute("data-live") ? ["The page follows the runs while they continue."] : []),
     ...(data.errors?.length ? [`Error: ${data.errors.join("; ")}`] : []),
   ];
@@ -44,7 +46,7 @@ function drawUnfinished(runs) {
     const rounds = `${run.done} of ${count(run.total, "round")}`, accuracy = run.accuracy.at(-1).toFixed(1);
     return element("li", {}, element("span", {}, runLabel(run)),
       element("progress", { max: run.total, value: run.done, "aria-label": runLabel(run) }, rounds),
-      element("span", {}, `${rounds}, about ${duration(secondsLeft(run))} left, accuracy ${accuracy} %`));
+      element("span", {}, `${rounds}, ${isTimed(run) ? `about ${duration(secondsLeft(run))} left, ` : ""}accuracy ${accuracy} %`));
   });
   const more = runs.length - entries.length;
   $("unfinished").replaceChildren(...entries, ...(more > 0 ? [element("li", {}, `and ${count(more, "more run")}`)] : []));

@@ -1,6 +1,6 @@
 // The overview, the other tables, and the list of runs.
 
-const TABLES_WITH_A_PLACE = ["summary", "accuracy", "domains", "convergence", "personal", "privacy"];
+const TABLES_WITH_A_PLACE = ["summary", "accuracy", "domains", "convergence", "personal", "privacy", "who-learns-what"];
 let order = { column: null, down: true };
 
 function drawOverview() {
@@ -92,13 +92,17 @@ function drawMoreTables(shownNotes) {
   });
 }
 
-/** The section on privacy, which is there only if the runs have such a table. */
+/** Who learns what, and before it the promises of private runs, if there are any. */
 function drawPrivacy() {
-  const table = data.tables.privacy;
-  $("privacy").hidden = $("privacy-link").hidden = !table;
-  if (!table) return;
-  fillPlainTable("privacy-table", table);
-  fillNotes("privacy-notes", table.notes);
+  const { privacy: promises, "who-learns-what": told } = data.tables;
+  $("promise").hidden = !promises;
+  if (promises) {
+    fillPlainTable("privacy-table", promises);
+    fillNotes("privacy-notes", promises.notes);
+  }
+  $("disclosure-title").textContent = told.title;
+  fillPlainTable("disclosure-table", told);
+  fillNotes("disclosure-notes", told.notes);
 }
 
 function drawRuns() {
