@@ -1,13 +1,13 @@
 """The tables of studies: every run of a study has its place, and what has not run is missing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from evidence import ablation, better, cifar10, figures, organamnist, readings
 from evidence.curves import KEY, add_curve, curves_file
-from evidence.results import Cell, Run, experiments, study_results
+from evidence.results import STUDIES, Cell, Run, experiments, study_results
 from evidence.rows import COLUMNS, Row, changed_settings, write_rows
 
 from fedadb.experiment.config import Experiment
@@ -24,7 +24,7 @@ FILES = {
     "better-rates": "better-rates",
     "better": "better",
 }
-TABLES = {
+TABLES: dict[str, Callable[[Path], str]] = {
     **organamnist.TABLES,
     **readings.TABLES,
     **cifar10.TABLES,
@@ -164,3 +164,11 @@ def test_figures_are_drawn_from_curves_alone(tmp_path: Path) -> None:
     }
     shown = figures.TABLES["figure-organamnist-tuned"](tmp_path)
     assert shown.endswith("(organamnist-tuned.png)\n")
+
+
+@pytest.mark.parametrize(("study", "name"), FILES.items(), ids=list(FILES))
+def test_a_study_states_its_command_and_its_size(study: str, name: str) -> None:
+    text = (STUDIES / f"{study}.toml").read_text(encoding="utf-8")
+    assert f"python -m evidence run experiments/studies/{study}.toml" in text
+    assert f"--to docs/results/{name}.csv" in text
+    assert f" {len(experiments(study))} runs" in text.replace("\n# ", " ")
