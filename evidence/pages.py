@@ -9,6 +9,7 @@ from evidence import (
     better,
     cifar10,
     compression,
+    figures,
     organamnist,
     private,
     readings,
@@ -31,6 +32,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **cifar10.TABLES,
     **ablation.TABLES,
     **better.TABLES,
+    **figures.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of the table -->)", re.DOTALL)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A server and three hospitals on this machine, as docs/deploying.md describes them.
 # Usage: [PORT=8443] [ROUNDS=20] examples/hospitals/run.sh [--private] [DIRECTORY]
-# With the same directory, it resumes. With --private, hospitals clip their updates, and the server
-# learns only their sum.
+# With the same directory, it resumes. With --private, hospitals clip their updates, the server
+# learns only their sum, and the audit logs of all are compared at the end.
 set -euo pipefail
 private=()
 if [ "${1:-}" = --private ]; then
@@ -50,6 +50,15 @@ done
 # At the server: train.
 fedadb deploy server "$directory/server" "$directory/experiment.toml" \
     --out "$directory/run" --listen "127.0.0.1:$port"
+
+# At the server: its audit log is unbroken, and the hospitals' logs say that they sent what it got.
+if [ ${#private[@]} -gt 0 ]; then
+    logs=()
+    for k in 0 1 2; do
+        logs+=(--site "hospital-$k=$directory/hospital-$k/audit.jsonl")
+    done
+    fedadb deploy audit "$directory/server" "${logs[@]}"
+fi
 
 python "$here/compare.py" "$directory"
 echo "The run is in $directory/run. For its report: fedadb report $directory/run"

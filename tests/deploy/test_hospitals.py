@@ -28,3 +28,4 @@ def test_hospitals(options: list[str], no_data: Path, tmp_path: Path) -> None:
         assert "the images of hospital-2" in done.stdout
     assert "finished earlier" in done.stdout
     assert ("images together" in done.stdout) == bool(options)
+    assert ("replies of hospital-2 are in both logs" in done.stdout) == bool(options)

@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.client_app import app
-from fedadb.deploy.messages import make_content, tensor_record, tensors_in
+from fedadb.deploy.messages import make_content, table_in, tensor_record, tensors_in
 from fedadb.deploy.secret_random import LOG, normals, open_secrets, uniforms
 from fedadb.deploy.server_app import train_with_sites
 from fedadb.experiment.config import Experiment
@@ -206,6 +206,21 @@ def test_a_noisy_model_is_saved_before_a_site_receives_it(tmp_path: Path) -> Non
 
     train(private(participation=1.0), tmp_path, {0: looks})
     assert saved == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+def test_sites_are_not_told_the_number_of_all_rows(tmp_path: Path) -> None:
+    told: set[int] = set()
+
+    def notes(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train":
+            _, _, _, examples, _ = table_in(message.content)["round"]
+            told.add(examples)
+        return app(message, context)
+
+    e = private(participation=1.0)
+    grid = FakeGrid(e.toml(), nodes({0: notes}))
+    next(train_with_sites(grid, e, tmp_path / "run", private=tmp_path / "private"))
+    assert told == {CLIENTS}  # as if each had one row
 
 
 def test_no_reply_is_dropped_because_of_the_others(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_what_was_not_sent_decays_while_a_client_is_away(
     one = TopK(share=0.25, decay=decay)
     _, memory = sent_by(one, w, u, t=1)
     again, after = sent_by(one, w, u, memory, t=t)
-    assert (int(again.positions), float(again.values)) == (sent[0], pytest.approx(sent[1]))
+    assert [int(again.positions), float(again.values)] == pytest.approx(sent)
     torch.testing.assert_close(after.e.flat, torch.tensor(left))
 
 

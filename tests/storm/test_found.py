@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from storm.traces import difference, results
 
+import fedadb
 from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.own import load_npz
 from fedadb.deploy import accepted_sites, site_keys
@@ -114,3 +116,28 @@ def test_ctrl_c_during_a_write_leaves_no_partial_file(
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "a", b"1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_killed_after_its_last_checkpoint_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = fedadb.Experiment(
+        algorithm="feddyn",
+        rounds=4,
+        local={"epochs": 1},
+        federation={"clients": 4, "participation": 0.5},
+        engine={"workers": 1},
+    )
+
+    def killed(directory: Path, t: int) -> None:
+        if t == e.rounds:
+            raise KeyboardInterrupt
+
+    fedadb.run(e, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("fedadb.experiment.run.remove_old_checkpoints", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fedadb.run(e, tmp_path / "struck")
+    assert difference(results(tmp_path / "whole"), results(tmp_path / "struck"))
+    fedadb.run(e, tmp_path / "struck")
+    assert difference(results(tmp_path / "whole"), results(tmp_path / "struck")) == ""

@@ -31,6 +31,7 @@ MAX_MESSAGES = 4  # to one node, which is asked again whenever it reconnects
 # Flower's error codes: the site's code raised, the message or a part of the reply is not there,
 # the node is offline, the application is not the site's, the site's process ended.
 RAISED, EXPIRED, OFFLINE, OTHER_APPLICATION, CRASHED = 2, 3, 5, 7, 8
+NOT_CONNECTED = "is not connected"  # the reason of a site to which nothing was sent
 FINAL_ERRORS = ("BadInput", "Refusal")  # of this package: waiting does not help
 
 
@@ -209,7 +210,7 @@ class _Sender(NamedTuple):
             if info := connected.get(request.node):
                 request.name, request.activated = info.name, info.last_activated_at
             if not message_id:
-                request.result = NoReply("is not connected")
+                request.result = NoReply(NOT_CONNECTED)
 
     def send_again(self, requests: Iterable["_Request"], now: float) -> None:
         """Send the content again to nodes that have reconnected, and note which are gone.

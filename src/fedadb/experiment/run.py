@@ -310,7 +310,10 @@ def _train(
     learner, rng = make_learner(experiment, f), Stream(experiment.seed)
     client_models = ClientModels(backend.test_set) if experiment.record_clients else None
     now, began = start, time.perf_counter()
+    # The last process may have ended after it saved a round and before it removed what is old.
+    remove_old_checkpoints(out, start.round.t)
     checkpointed = earlier_memories(out) | {start.round.t: dict(memories.versions)}
+    memories.prune(*checkpointed.values())
     with backend.open(memories) as (cohort, evaluator):
         rounds = federate(
             learner,
