@@ -61,7 +61,12 @@ def test_a_site_that_trains_for_long_is_asked_less_and_less_often(
     e, k, _ = one_round(deadline=600.0)
     pauses: list[float] = []
     sleep = clock.sleep
-    monkeypatch.setattr(clock, "sleep", lambda seconds: (pauses.append(seconds), sleep(seconds)))
+
+    def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(clock, "sleep", noted)
     (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({k: Behaviour(TimeoutError)})))
     assert record["lost"] == {f"client-{k}": "did not reply within 600 s"}
     assert 600 <= clock.now < 602
