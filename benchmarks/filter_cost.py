@@ -104,7 +104,8 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
             for k, (reply, memory) in enumerate(zip(replies, memories, strict=True))
         ]
         restored = (restore(filters, reply, u) for reply in sent)
-        received: Iterable[Reply[Any]] = receive_through(filters, restored, list(states), u, now)
+        answers = receive_through(filters, restored, list(states), u, now)
+        received: Iterable[Reply[Any]] = (one for one in answers if isinstance(one, Reply))
         if any(isinstance(one, DP) for one in filters):
             received, _ = noise.release(received, noise.init(), u, now.t)
         for _ in received:
