@@ -5,7 +5,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from evidence.pages import PAGES, with_tables
+from evidence.figures import write_figures
+from evidence.pages import DOCS, PAGES, with_tables
 from evidence.queue import in_order, missing, run_queue
 from evidence.rows import row_of, write_rows
 from fedadb.cli.reproduce import find_study
@@ -34,7 +35,9 @@ def main() -> int:
     queue.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     queue.add_argument("--only", action="append", metavar="KEY=VALUE,…", help="select a part")
     queue.add_argument("--list", action="store_true", help="list what would run, in its order")
-    commands.add_parser("write", help="write the tables of the docs, from the CSV files")
+    commands.add_parser(
+        "write", help="write the tables and figures of the docs, from the CSV files"
+    )
     given = parser.parse_args()
     try:
         return {"collect": collect_rows, "run": run_study, "write": write_pages}[given.command](
@@ -70,6 +73,8 @@ def run_study(given: argparse.Namespace) -> int:
 
 
 def write_pages(given: argparse.Namespace) -> int:
+    for figure in write_figures(DOCS / "results"):
+        print(figure)
     for page in PAGES:
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
         print(page)

@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence import published
 from evidence.markdown import table
-from evidence.results import NOTHING, Results, Run, study_results
+from evidence.results import NOTHING, Results, Run, has, study_results
 
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
@@ -31,10 +31,6 @@ SWEPT = {
     "algorithm.lam": "λ",
     "algorithm.sigma": "σ",
 }
-
-
-def has(**wanted: Any) -> Callable[[Run], bool]:
-    return lambda run: all(run[key] == value for key, value in wanted.items())
 
 
 def parts(results: Path) -> str:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from evidence.ablation import has
 from evidence.cifar10 import name_of
 from evidence.markdown import table
 from evidence.organamnist import signed
-from evidence.results import NOTHING, Cell, study_results
+from evidence.results import NOTHING, Cell, has, study_results
 from fedadb.report.labels import DATASETS
 from fedadb.report.metrics import paired_difference
 

@@ -1,11 +1,12 @@
 """CIFAR-10: methods with LeNet, and normalisation in a narrow ResNet-18."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from evidence import published
 from evidence.markdown import table
-from evidence.results import NOTHING, Cell, study_results
+from evidence.results import NOTHING, Cell, has, study_results
 from evidence.rows import measured
 from fedadb.report.labels import METHODS
 
@@ -18,10 +19,7 @@ def by_alpha(results: Path) -> str:
     alphas = found.different("alpha")
     body = []
     for method in found.different("algorithm"):
-        cells = [
-            found.cell(lambda run, a=alpha, m=method: run["alpha"] == a and run["algorithm"] == m)
-            for alpha in alphas
-        ]
+        cells = [found.cell(has(algorithm=method, alpha=alpha)) for alpha in alphas]
         key = {"scenario": "cross-device", "dataset": "cifar10", "algorithm": method}
         theirs = [published.with_deviation("table1", alpha=f"{a:g}", **key) for a in alphas]
         lr = f"{cells[0].runs[0]['local.lr']:g}"
@@ -36,14 +34,7 @@ def rates(results: Path, *, study: str, dataset: str) -> str:
     lrs = found.different("lr")
     body = []
     for method in found.different("algorithm"):
-        cells = [
-            found.cell(
-                lambda run, lr=lr, m=method: (
-                    (run["dataset"], run["algorithm"], run["lr"]) == (dataset, m, lr)
-                )
-            )
-            for lr in lrs
-        ]
+        cells = [found.cell(has(dataset=dataset, algorithm=method, lr=lr)) for lr in lrs]
         best = max((v for cell in cells for v in cell.values("validation5")), default=None)
         body.append([name_of(method), *(_rate(cell, best) for cell in cells)])
     return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
@@ -65,9 +56,7 @@ def normalisation(results: Path) -> str:
     body = []
     for norm in found.different("norm"):
         for method in found.different("algorithm"):
-            cell = found.cell(
-                lambda run, n=norm, m=method: run["norm"] == n and run["algorithm"] == m
-            )
+            cell = found.cell(has(norm=norm, algorithm=method))
             body.append(
                 [
                     *(NORMS[norm], METHODS[method]),
@@ -85,7 +74,7 @@ def late(cell: Cell, key: str) -> str:
     return f"{sum(values) / len(values):.2f}" if values else NOTHING
 
 
-TABLES = {
+TABLES: dict[str, Callable[[Path], str]] = {
     "cifar10-lenet": by_alpha,
     "cifar10-rates": partial(rates, study="cifar10-rates", dataset="cifar10"),
     "normalisation": normalisation,

@@ -51,6 +51,7 @@ def run_queue(
     out: Path,
     show: Show = print,
     seconds: float = float("inf"),
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[str]:
     """Run the experiments that have no row in `to`, and add each row as soon as it is known.
 
@@ -60,24 +61,25 @@ def run_queue(
         out: Has a directory for each run.
         show: Is called with lines about the progress.
         seconds: After so many, the queue stops; a later call resumes the run that was in progress.
+        clock: Tells the time in seconds.
 
     Returns:
         The errors of runs that failed; a run that diverged is none of them.
     """
-    end = time.monotonic() + seconds
+    end = clock() + seconds
     take_rows(missing(experiments, to), to, show)
     waiting = in_order(missing(experiments, to), out)
     errors = []
     total = len(experiments)
     show(f"{total - len(waiting)} of {total} rows are in {to}")
     for e in waiting:
-        if time.monotonic() >= end:
+        if clock() >= end:
             break
         if not missing([e], to):  # another process was faster
             continue
         directory = out / run_name(e)
         try:
-            if not train(e, directory, end, show):
+            if not train(e, directory, end, clock, show):
                 break
         except Diverged as error:
             show(f"{directory.name} diverged: {error}")
@@ -91,11 +93,13 @@ def run_queue(
     return errors
 
 
-def train(e: Experiment, directory: Path, end: float, show: Show) -> bool:
+def train(
+    e: Experiment, directory: Path, end: float, clock: Callable[[], float], show: Show
+) -> bool:
     """Run or resume the experiment; False if the time was over before it had finished."""
-    said = time.monotonic()
+    said = clock()
     for record in rounds(e, directory):
-        now = time.monotonic()
+        now = clock()
         if now - said > SAY_EVERY:
             said = now
             show(

@@ -35,6 +35,11 @@ class Run:
         return find_setting(self.settings, key)
 
 
+def has(**wanted: Any) -> Callable[[Run], bool]:
+    """Whether a run has these settings."""
+    return lambda run: all(run[key] == value for key, value in wanted.items())
+
+
 @dataclass(frozen=True)
 class Cell:
     """Runs that differ in their seed alone."""

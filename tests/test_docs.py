@@ -255,7 +255,8 @@ def default_settings() -> dict[str, Any]:
     for key, value in resolved.items():
         if isinstance(value, dict) and "name" not in value:
             default = defaults[key].default
-            inner = validation.to_table(default) | added_defaults(type(default))
+            inner = validation.to_table(default)
+            inner |= added_defaults(type(default))  # type: ignore[arg-type]  # a class is hashable
             inner |= {"partition": "dirichlet"} if key == "federation" else {}
             inner |= {"optimizer": "sgd", "schedule": "exponential"} if key == "local" else {}
             settings |= {f"{key}.{name}": inner.get(name) for name in {**value, **inner}}

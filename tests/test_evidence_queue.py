@@ -12,7 +12,7 @@ from evidence.rows import read_rows, row_identity
 
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
-from fedadb.experiment.run import done_rounds, run
+from fedadb.experiment.run import done_rounds, rounds, run
 
 
 def experiment(algorithm: str = "fedavg", seed: int = 0, lr: float = 0.05) -> Experiment:
@@ -23,19 +23,14 @@ def experiment(algorithm: str = "fedavg", seed: int = 0, lr: float = 0.05) -> Ex
     })  # fmt: skip
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that goes on by one second each time it is read."""
-    monkeypatch.setattr(queue.time, "monotonic", map(float, count()).__next__)
-
-
-@pytest.mark.usefixtures("clock")
 def test_the_queue_stops_in_time_and_goes_on_where_it_was(tmp_path: Path) -> None:
     rows, out = tmp_path / "rows.csv", tmp_path / "runs"
     study = [experiment(seed=seed) for seed in (0, 1)]
     said: list[str] = []
-    # The clock is read before the first run, at its start and after each of its rounds.
-    assert run_queue(study, rows, out, said.append, seconds=4) == []
+    # The clock goes on by one second each time it is read: once before the queue, before each run
+    # and at its start, and after each of its rounds.
+    clock = map(float, count()).__next__
+    assert run_queue(study, rows, out, said.append, seconds=4, clock=clock) == []
     assert said[-1].endswith("stopped after round 2 of 3")
     assert not rows.exists()
     assert done_rounds(out / run_name(study[0])) == 2
@@ -107,6 +102,6 @@ def test_first_what_was_begun_then_the_first_seed_and_its_cheap_runs(
     monkeypatch.setattr(queue, "MeasuredCosts", KnownCosts)
     study = [experiment("fedadb"), experiment(seed=1), experiment(), experiment(seed=2)]
     assert in_order(study, tmp_path) == [study[2], study[0], study[1], study[3]]
-    for _ in zip(range(1), queue.rounds(study[3], tmp_path / run_name(study[3])), strict=False):
+    for _ in zip(range(1), rounds(study[3], tmp_path / run_name(study[3])), strict=False):
         pass
     assert in_order(study, tmp_path)[0] == study[3]

@@ -1,13 +1,13 @@
 """The tables of studies: every run of a study has its place, and what has not run is missing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from evidence import ablation, better, cifar10, organamnist, readings
+from evidence import ablation, better, cifar10, figures, organamnist, readings
 from evidence.curves import KEY, add_curve, curves_file
-from evidence.results import Cell, Run, experiments, study_results
+from evidence.results import STUDIES, Cell, Run, experiments, study_results
 from evidence.rows import COLUMNS, Row, changed_settings, write_rows
 
 from fedadb.experiment.config import Experiment
@@ -24,7 +24,7 @@ FILES = {
     "better-rates": "better-rates",
     "better": "better",
 }
-TABLES = {
+TABLES: dict[str, Callable[[Path], str]] = {
     **organamnist.TABLES,
     **readings.TABLES,
     **cifar10.TABLES,
@@ -140,3 +140,35 @@ def test_changes_are_paired_with_fedadb_by_seed(tmp_path: Path) -> None:
     (line,) = [one for one in better.changes(tmp_path).splitlines() if one.startswith("| FedRoD")]
     # The mean of 1, 2 and 3, and 4.303 / √3.
     assert "52.0 ± 9.0 (+2.0 ± 2.5)" in line
+
+
+def test_figures_are_drawn_from_curves_alone(tmp_path: Path) -> None:
+    assert figures.write_figures(tmp_path) == []
+    rows = [
+        row(e)
+        for e in experiments("organamnist-tuned")
+        if e.algorithm.name in ("FedAvg", "FedADB") and e.federation.clients == 100
+    ]
+    path = tmp_path / "organamnist-tuned.csv"
+    write_rows(rows, path)
+    for one in rows:
+        classes = "10 20 30;- 5 6" if one["seed"] == "0" else ""
+        known = {"accuracy": "10.00 20.00 30.00", "class_accuracy": classes}
+        add_curve({**{key: one[key] for key in KEY}, **known}, curves_file(path))
+    names = ["organamnist-tuned.png", "organamnist-tuned-classes.png"]
+    assert [path.name for path in figures.write_figures(tmp_path)] == names
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert figures.class_accuracy(tmp_path, "organamnist-tuned") == {
+        name: {"class_accuracy": [[0.1, None], [0.2, 0.05], [0.3, 0.06]]}
+        for name in ("FedAvg", "FedADB")
+    }
+    shown = figures.TABLES["figure-organamnist-tuned"](tmp_path)
+    assert shown.endswith("(organamnist-tuned.png)\n")
+
+
+@pytest.mark.parametrize(("study", "name"), FILES.items(), ids=list(FILES))
+def test_a_study_states_its_command_and_its_size(study: str, name: str) -> None:
+    text = (STUDIES / f"{study}.toml").read_text(encoding="utf-8")
+    assert f"python -m evidence run experiments/studies/{study}.toml" in text
+    assert f"--to docs/results/{name}.csv" in text
+    assert f" {len(experiments(study))} runs" in text.replace("\n# ", " ")

@@ -17,7 +17,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ONE_ROUND = "fedadb run --set rounds=1 --set local.epochs=1 --out run"
 # What each extra is for.
 USES = {
-    "docs": f"python -m mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir $PWD/site",
+    "docs": f"PYTHONPATH={ROOT} NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet "
+    f"--config-file {ROOT}/mkdocs.yml --site-dir $PWD/site",
     "federation": "fedadb deploy keys server --host localhost",
     "mlflow": f"{ONE_ROUND} --track mlflow",
     "onnx": f"{ONE_ROUND} && fedadb export run --to model.onnx",

@@ -1,9 +1,11 @@
 """What the participants of a federation send and store."""
 
 import datetime as dt
+import hashlib
 import json
 import tempfile
 from base64 import b64encode
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +19,13 @@ from fedadb.core.errors import Fault
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import accepted_sites, keys, node_requests, refusals, site_keys
+from fedadb.deploy.audit_log import compare_answers
 from fedadb.deploy.messages import request_in, table_in, tensors_from_bytes
 from fedadb.deploy.participants import _read_introduction
 from fedadb.deploy.reply_checks import check_counts, check_reply
 from fedadb.deploy.site_rules import _read_asked
 from fedadb.experiment.stored import read_sites
+from fedadb.storage import hash_chain
 from storm.readers.reader import Reader, in_file
 
 ROSTER = json.dumps(
@@ -130,6 +134,35 @@ def _read_certificate(path: Path) -> None:
     keys.require_valid(path, "a certificate")
 
 
+AUDIT_LOG = b"\n".join(
+    json.dumps(entry).encode()
+    for entry in (
+        {"time": "2026-11-18T01:00:00+00:00", "event": "received", "site": "north", "sha256": "a"},
+        {
+            "time": "2026-11-18T01:00:01+00:00",
+            "event": "answered",
+            "what": "round 1",
+            "sha256": "a",
+        },
+    )
+)
+
+
+def _read_audit_log(data: bytes, directory: Path) -> None:
+    """As a forger would: whatever the entries are, their hashes are right."""
+    lines, head = [], hash_chain.START
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        with suppress(ValueError, TypeError, RecursionError):
+            entry = {**json.loads(line), "entry": number, "previous": head}
+            head = hashlib.sha256(json.dumps(entry).encode() + b"\n").hexdigest()
+            line = json.dumps({**entry, "hash": head}).encode()
+        lines.append(line + b"\n")
+    path = directory / "audit.jsonl"
+    path.write_bytes(b"".join(lines))
+    chain = hash_chain.read_chain(path)
+    compare_answers(chain, chain, "north")
+
+
 READERS = {
     "roster (sites.json)": Reader(in_file("sites.json", read_sites), [ROSTER], 2.0),
     "roster (registered.json)": Reader(_read_registered, [b'{"north": "ssh-ecdsa AAAA"}']),
@@ -138,6 +171,7 @@ READERS = {
         in_file("site.key", site_keys.read_private_key), [_key_file(keys.SITE_KEY)]
     ),
     "certificate": Reader(in_file("ca.crt", _read_certificate), [_key_file(keys.CA)]),
+    "audit log": Reader(_read_audit_log, [AUDIT_LOG], 2.0),
     "site's counts of requests": Reader(in_file("asked.json", _read_asked), [ASKED]),
     "wire: request": Reader(_read_request, [REQUEST], 4.0),
     "wire: introduction": Reader(_read_introduced, [INTRODUCTION], 4.0),

@@ -14,7 +14,7 @@ from fedadb import datasets
 from fedadb.core.data import Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Bounded
-from fedadb.datasets import tables
+from fedadb.datasets import csv_files
 from fedadb.datasets.arrays import stratified_split
 
 HEADER = "age,colour,height,label"
@@ -208,16 +208,16 @@ def test_labels_that_are_not_classes_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_CATEGORIES", 2)
+    monkeypatch.setattr(csv_files, "MAX_CATEGORIES", 2)
     with pytest.raises(BadInput, match="column 'colour' has more than 2 different words; remove"):
         load(tmp_path, good_lines())
     monkeypatch.undo()
-    monkeypatch.setattr(tables, "MAX_LINE", 20)
+    monkeypatch.setattr(csv_files, "MAX_LINE", 20)
     with pytest.raises(BadInput, match="is not CSV: it has a line of over 20 characters"):
         load(tmp_path, good_lines())
     monkeypatch.undo()
     for values in (150, 170):  # the file has 160 cells, and its features are 200 values
-        monkeypatch.setattr(tables, "MAX_VALUES", values)
+        monkeypatch.setattr(csv_files, "MAX_VALUES", values)
         with pytest.raises(BadInput, match=f"is too large: it has over {values} values"):
             load(tmp_path, good_lines())
 
@@ -239,7 +239,7 @@ def test_rows_beyond_one_chunk_are_read_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = load(tmp_path, good_lines())
-    monkeypatch.setattr(tables, "CHUNK", 7)
+    monkeypatch.setattr(csv_files, "CHUNK", 7)
     parts = load(tmp_path, good_lines())
     assert torch.equal(parts.train.x, whole.train.x)
     assert torch.equal(parts.test.y, whole.test.y)

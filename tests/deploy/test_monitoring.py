@@ -1,5 +1,6 @@
 """What monitoring programs see, and what they cannot do."""
 
+import contextlib
 import json
 import re
 import socket
@@ -18,6 +19,7 @@ from fedadb.deploy.monitoring import monitored
 from fedadb.deploy.ports import free_port, is_open
 from fedadb.deploy.server_app import status_file
 from fedadb.storage.records import append_record
+from tests.deploy.conftest import Clock
 from tests.deploy.federation import GUARD, ROOT, experiment
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "fedadb.json"
@@ -78,6 +80,8 @@ def test_the_metrics_of_a_run(watched: Watched) -> None:
         'fedadb_run_state{state="stopped"}': 0,
     }
     assert {name: found[name] for name in expected} == expected
+    add_round(watched, 3, {"hospital-of-x": "is not connected"})  # nothing is sent to it
+    assert numbers(metrics_text(watched))["fedadb_sent_bytes_total"] == 5000
     ends = found['fedadb_certificate_end_timestamp_seconds{certificate="server"}']
     made = (watched.directory / keys.SERVER).stat().st_mtime
     assert ends == pytest.approx(made + 3 * 86400, abs=3)
@@ -124,6 +128,7 @@ def test_the_state_of_a_run(status: str, expected: str, watched: Watched) -> Non
 @pytest.fixture
 def address(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(monitoring, "LIMITS", Limits(first_request=GUARD, strangers=3))
+    monkeypatch.setattr(monitoring, "FRESH_SECONDS", 0.0)
     place = ("127.0.0.1", free_port())
     with monitored(watched, *place):
         yield place
@@ -147,6 +152,56 @@ def test_two_paths_answer_to_get(address: tuple[str, int], watched: Watched) -> 
         assert ask(address, path).status_code == 404
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert ask(address, "/metrics", method).status_code == 405
+
+
+def test_many_requests_read_the_files_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(monitoring, "time", clock)
+    answers = monitoring.Answers(watched)
+    first = answers.respond("GET", "/metrics")
+    add_round(watched, 1, {})
+    assert answers.respond("GET", "/metrics") is first
+    assert b'"round": 1' in answers.respond("GET", "/health").content
+    clock.sleep(monitoring.FRESH_SECONDS)
+    assert b"fedadb_rounds_finished 1\n" in answers.respond("GET", "/metrics").content
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999\r\n\r\nx", b"200"),
+        (b"POST /health HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"405"),
+        (b"HEAD /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"405"),
+        (b"GET http://x/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"404"),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"400"),  # TLS
+        (b"GET /health\r\n\r\n", b"400"),
+    ],
+)
+def test_odd_requests_are_answered_and_closed(
+    request_: bytes, status: bytes, address: tuple[str, int]
+) -> None:
+    with socket.create_connection(address, GUARD) as opened:
+        opened.sendall(request_)
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # what it did not read is refused
+            while block := opened.recv(1 << 16):
+                answer += block
+    assert answer.split(b" ")[1] == status
+    assert ask(address, "/health").status_code == 200
+
+
+def test_a_head_without_an_end_is_cut_off(address: tuple[str, int]) -> None:
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.create_connection(address, GUARD) as opened,
+    ):
+        opened.sendall(b"GET /health HTTP/1.1\r\nx: " + b"a" * (8 << 20))
+        while opened.recv(1 << 16):
+            pass
+    assert ask(address, "/health").status_code == 200
 
 
 def test_damaged_records_are_no_traceback(address: tuple[str, int], watched: Watched) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context
 
 from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Bounded
 from fedadb.datasets.own import inspect_own, load_own
-from fedadb.deploy.refusals import BAD_REQUEST
+from fedadb.deploy.refusals import BAD_REQUEST, OTHER_EXPERIMENT
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import read_sites, spec_from_table, spec_to_table
 from tests.deploy.asked_site import AskedSite
@@ -97,8 +98,37 @@ def test_a_site_takes_vectors_of_the_federations_shape_only(tmp_path: Path) -> N
         load_own(f"folder:{tmp_path}", SPEC)
 
 
-def test_a_site_takes_no_table(tmp_path: Path) -> None:
+def test_a_table_needs_the_federations_columns(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("x,label\n1,a\n")
     for check in (lambda data: load_own(data, SPEC), inspect_own):
-        with pytest.raises(BadInput, match=r"must be npz:PATH or folder:PATH; a table is .* npz"):
+        with pytest.raises(BadInput, match="the experiment must say what each column becomes"):
             check(f"csv:{tmp_path / 'x.csv'}")
+
+
+def test_a_site_trains_on_its_table_by_the_columns_of_its_own_experiment(tmp_path: Path) -> None:
+    lines = [f"{i},{'ab'[i % 2]}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label", *lines]))
+    table: dict[str, Any] = {
+        "model": {"name": "mlp", "hidden": [4]},
+        "rounds": 3,
+        "algorithm": "feddyn",
+        "local": {"epochs": 1},
+        "federation": {"clients": 2, "participation": 1.0},
+        "deployment": {"evaluate": "sites", "classes": ["a", "b"], "columns": {"x": [20.0, 10.0]}},
+    }
+    site = AskedTable(tmp_path, Experiment.read(table))
+    assert not site.ask("train").has_error()
+    assert not site.ask("evaluate").has_error()
+    data = {**json.loads(json.dumps(site.table("train")["data"])), "shape": [2]}
+    data["transform"] = {"low": [0.0] * 2, "high": [1.0] * 2}
+    assert site.refusal("train", data=data).code == OTHER_EXPERIMENT
+
+
+class AskedTable(AskedSite):
+    """A site whose data are a table."""
+
+    @property
+    def context(self) -> Context:
+        context = super().context
+        context.node_config["data"] = f"csv:{self.directory / 't.csv'}"
+        return context

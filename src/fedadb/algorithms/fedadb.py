@@ -150,7 +150,7 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
         generator = rng.at("balanced").generator()
         plan, sizes = ctx.plan, ctx.plan.sizes(len(data))
         if self.balanced_epoch == "largest":
-            classes = torch.cat([data.labels, anchors.c]).unique()
+            classes = torch.unique(torch.cat([data.labels, anchors.c]))
             sizes = plan.sizes(len(classes) * int(data.counts.max()))
             plan = replace(plan, epochs=len(sizes))  # enough; the last ones are not drawn
         balance = balanced(data.labels.cpu(), anchors.c.cpu(), sizes, generator)

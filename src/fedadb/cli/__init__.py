@@ -21,6 +21,7 @@ from fedadb.cli.init import init
 from fedadb.cli.operating import audit, doctor
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
+from fedadb.cli.site_tables import combine, describe
 from fedadb.cli.terminal import RESUMES, show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.cli.tune import tune
@@ -64,6 +65,8 @@ app.command()(export)
 app.command()(predict)
 app.command()(partition)
 app.add_typer(data, name="data")
+deploy.command()(describe)
+deploy.command()(combine)
 deploy.command()(audit)
 deploy.command()(doctor)
 app.add_typer(deploy, name="deploy")

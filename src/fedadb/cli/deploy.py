@@ -1,8 +1,9 @@
 """The commands of a real federation: keys, server, site and Flower application."""
 
-import importlib.util
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +35,16 @@ SharedExperimentArgument = Annotated[
 
 
 def require_flower() -> None:
-    """Raise BadInput unless Flower is installed."""
-    if importlib.util.find_spec("flwr") is None:
-        raise BadInput("Flower is not installed: pip install 'fedadb[federation]'")
+    """Raise BadInput unless the version of Flower that we need is installed."""
+    (needed,) = re.findall(r"flwr==([\w.]+)", " ".join(metadata.requires("fedadb") or ()))
+    try:
+        found = metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        raise BadInput("Flower is not installed: pip install 'fedadb[federation]'") from None
+    if found != needed:
+        raise BadInput(
+            f"Flower {found} is installed, but {needed} is needed: pip install 'fedadb[federation]'"
+        )
 
 
 @contextmanager
@@ -204,9 +212,9 @@ def server(
     done = records[:from_round]
     with (
         _as_service(RESUMES),
+        monitored(Watched(directory, out, e), *watch) if watch else nullcontext(),
         interruption_noted(out),
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
-        monitored(Watched(directory, out, e), *watch) if watch else nullcontext(),
     ):
         show_message(f"The server accepts {', '.join(running.sites)} at {listen}.")
         run = running.submit(e, out, from_round, sets(settings, "engine.kernels"))
@@ -234,7 +242,7 @@ def site(
     ],
     experiment: SharedExperimentArgument,
     server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
-    data: Annotated[str, typer.Option(help="The site's images: folder:PATH or npz:PATH.")],
+    data: Annotated[str, typer.Option(help="The site's data: folder:PATH, npz:PATH or csv:PATH.")],
     threads: Annotated[
         int,
         typer.Option(
@@ -250,7 +258,7 @@ def site(
     """Take part as a site until Ctrl-C or SIGTERM.
 
     DIRECTORY contains the site's key and the server's ca.crt. EXPERIMENT is the server's TOML file.
-    The site's images do not leave it.
+    The site's data do not leave it.
     """
     require_flower()
     from fedadb.deploy.site import run_site

@@ -1,6 +1,6 @@
 """The command `init`: a commented experiment file for the data that one has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,7 +61,12 @@ def init(
     show_message(f"{about}\nWrote {out}. Next: {command}")
 
 
-def experiment_text(table: Mapping[str, Any], about: str) -> str:
+def experiment_text(
+    table: Mapping[str, Any],
+    about: str,
+    tables: Mapping[str, Sequence[str]] = KEYS,
+    commented: Mapping[str, Any] = COMMENTED,
+) -> str:
     """The main settings of a resolved experiment as TOML, each with its meaning above it."""
     from fedadb.experiment.meanings import all_settings
 
@@ -70,17 +75,17 @@ def experiment_text(table: Mapping[str, Any], about: str) -> str:
         f"# {about}",
         "# `fedadb explain KEY` says more about a setting, and lists the others.",
     ]
-    for name, keys in KEYS.items():
+    for name, keys in tables.items():
         values = table[name] if name else table
         lines += ["", f"[{name}]"] if name else [""]
         for key in keys:
             dotted = f"{name}.{key}" if name else key
             lines += wrap(meanings[dotted], 96, initial_indent="# ", subsequent_indent="# ")
-            value: Any = COMMENTED.get(dotted) or values[key]
+            value: Any = commented.get(dotted) or values[key]
             if key in ("model", "algorithm"):
                 value = value["name"]  # the settings of each are its defaults
             line = f"{key} = {_inline(value)}"
-            lines.append(f"# {line}" if dotted in COMMENTED else line)
+            lines.append(f"# {line}" if dotted in commented else line)
     return "\n".join(lines) + "\n"
 
 

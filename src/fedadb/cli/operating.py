@@ -2,14 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedadb.cli.deploy import require_flower
 from fedadb.cli.terminal import experiment_table, show_message
 from fedadb.core.errors import BadInput, Fault
-from fedadb.storage.hash_chain import Chain, read_chain
+
+if TYPE_CHECKING:
+    from fedadb.storage.hash_chain import Chain
 
 
 def audit(
@@ -74,7 +76,7 @@ def doctor(
         str | None, typer.Option(help="At a site: HOST:PORT of the server, to check the way to it.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="At a site: its images, folder:PATH or npz:PATH.")
+        str | None, typer.Option(help="At a site: its data, folder:PATH, npz:PATH or csv:PATH.")
     ] = None,
     listen: Annotated[
         str, typer.Option(help="At the server: ADDRESS:PORT at which it accepts sites.")
@@ -104,9 +106,10 @@ def doctor(
         raise Fault(f"{failed} of {len(checks)} checks failed")
 
 
-def _read_log(path: Path) -> tuple[Path, Chain]:
+def _read_log(path: Path) -> "tuple[Path, Chain]":
     """The log's file, and its entries after they were verified."""
     from fedadb.deploy.audit_log import AUDIT
+    from fedadb.storage.hash_chain import read_chain
 
     file = path / AUDIT if path.is_dir() else path
     if not file.is_file():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedadb.core.data import Splits
-from fedadb.datasets import cifar, cinic, medmnist, mnist, own, pacs, svhn, tables
+from fedadb.datasets import cifar, cinic, csv_files, medmnist, mnist, own, pacs, svhn, tables
 from fedadb.datasets.source import Source
 from fedadb.datasets.tensors import Data
 from fedadb.progress import Progress, no_progress
@@ -46,5 +46,5 @@ def present(name: str | Data) -> bool:
         return True
     kind, _, path = name.partition(":")
     if kind == "csv":
-        return tables.locate(str(Path(path).expanduser()))[0].exists()
+        return csv_files.locate(str(Path(path).expanduser()))[0].exists()
     return Path(path).expanduser().exists() if path else DATASETS[name].present()

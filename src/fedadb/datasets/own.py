@@ -1,22 +1,20 @@
-"""The user's own data in files: an .npz file of arrays, or a folder of images.
+"""The user's own data in files: an .npz file of arrays, a folder of images, at a site also a table.
 
 A simulation and a site of a real federation read them by the same rules, except for this: in a
 simulation the data determine the classes and the inputs' shape, but at a site the federation does.
 So a site may lack classes, but it may not have others.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
+from fedadb.core.columns import Columns
 from fedadb.core.data import DataSpec, Examples, Splits
 from fedadb.core.errors import BadInput
 from fedadb.datasets.arrays import check_examples, is_image_shape, noun, read_npz, to_examples
 from fedadb.datasets.folders import class_names, decode_parts, image_files
 from fedadb.datasets.images import common_format, format_for
-from fedadb.datasets.splits import check_names, complete_splits, divide, to_splits
+from fedadb.datasets.site_tables import load_site_csv, summarise_table
+from fedadb.datasets.splits import check_names, complete_splits, divide, labels_in, to_splits
 from fedadb.progress import Progress, no_progress
 
 
@@ -42,30 +40,41 @@ def load_folder(path: Path, progress: Progress = no_progress) -> Splits:
 
 
 def load_own(
-    data: str, spec: DataSpec, progress: Progress = no_progress
+    data: str,
+    spec: DataSpec,
+    columns: Columns | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Examples, Examples]:
     """A site's examples to train on and to test on; a small site may have none to test on.
 
     Args:
-        data: `npz:PATH` or `folder:PATH`, as for a simulation.
+        data: `npz:PATH`, `folder:PATH` or `csv:PATH`, as for a simulation.
         spec: The federation's classes and input shape. Classes are matched by name, or by number
             if an .npz file names none. Image files are converted to the shape.
+        columns: What each column of a table becomes.
         progress: Reports the decoding of image files.
     """
-    kind, path = _own_path(data)
+    kind, path = _own_path(data, columns)
     if kind == "npz":
         return _load_site_npz(path, spec)
+    if columns and kind == "csv":
+        return load_site_csv(path, spec, columns)
     return _load_site_folder(path, spec, progress)
 
 
-def inspect_own(data: str, progress: Progress = no_progress) -> None:
+def inspect_own(
+    data: str, columns: Columns | None = None, progress: Progress = no_progress
+) -> None:
     """Raise BadInput unless a site's data can be read, whatever the federation's classes are."""
-    kind, path = _own_path(data)
+    kind, path = _own_path(data, columns)
     if kind == "npz":
         parts, names = _read_arrays(path)
         if names is not None:
             check_names(path, names, at_least=1)
             check_examples(path, parts, len(names))
+        return
+    if kind == "csv":
+        summarise_table(path)
         return
     for root in _roots(path):
         names = class_names(root)
@@ -74,15 +83,15 @@ def inspect_own(data: str, progress: Progress = no_progress) -> None:
         common_format(files, progress)
 
 
-def _own_path(data: str) -> tuple[str, Path]:
+def _own_path(data: str, columns: Columns | None) -> tuple[str, Path]:
     kind, _, path = data.partition(":")
-    if kind == "csv" and path:
+    if kind not in ("npz", "folder", "csv") or not path:
+        raise BadInput(f"data = {data!r}: must be npz:PATH, folder:PATH or csv:PATH")
+    if kind == "csv" and not columns:
         raise BadInput(
-            f"data = {data!r}: must be npz:PATH or folder:PATH; a table is standardised on all "
-            "training rows, which no site has, so prepare it alike at all sites and save it as npz"
+            f"data = {data!r}: no site has all rows, so the experiment must say what each column "
+            "becomes: deployment.columns, which `fedadb deploy combine` writes"
         )
-    if kind not in ("npz", "folder") or not path:
-        raise BadInput(f"data = {data!r}: must be npz:PATH or folder:PATH")
     return kind, Path(path).expanduser()
 
 
@@ -97,7 +106,7 @@ def _load_site_npz(path: Path, spec: DataSpec) -> tuple[Examples, Examples]:
             f"{path} has {noun(parts[0].x)} of shape {shape}; the federation's are {spec.shape}"
             + (" (channels, height, width)" if is_image_shape(spec.shape) else "")
         )
-    labels = _labels_in(spec, path, names)
+    labels = labels_in(spec, path, names)
     return divide([part._replace(y=labels[part.y]) for part in parts], len(spec.classes))
 
 
@@ -109,7 +118,7 @@ def _load_site_folder(path: Path, spec: DataSpec, progress: Progress) -> tuple[E
         names = class_names(root)
         check_names(root, names, at_least=1)
         part = image_files(root, names)
-        parts.append(part._replace(y=_labels_in(spec, root, names)[part.y]))
+        parts.append(part._replace(y=labels_in(spec, root, names)[part.y]))
     # As in a simulation, the highest value among the images decides how 16-bit grey is scaled.
     format = format_for(spec.shape, shift=None)
     train, test = decode_parts(path, divide(parts, len(spec.classes)), format, progress)
@@ -140,12 +149,3 @@ def _roots(path: Path) -> list[Path]:
     if not (path / "test").is_dir():
         raise BadInput(f"{path} has train/ but no test/")
     return [path / "train", path / "test"]
-
-
-def _labels_in(spec: DataSpec, path: Path, names: Sequence[str]) -> Tensor:
-    """The federation's label of each of these classes."""
-    for name in names:
-        if name not in spec.classes:
-            known = ", ".join(spec.classes)
-            raise BadInput(f"{path} has a class {name!r}; the federation's are {known}")
-    return torch.tensor([spec.classes.index(name) for name in names], dtype=torch.int64)

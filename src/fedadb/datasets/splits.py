@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
-from fedadb.core.data import Examples, Splits
+from fedadb.core.data import DataSpec, Examples, Splits
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Bounded, Transform
 from fedadb.datasets.arrays import check_examples, is_image_shape, noun, stratified_split
@@ -81,3 +82,12 @@ def check_names(source: object, names: Sequence[str], at_least: int) -> None:
     if len(names) < at_least:
         classes = "class" if len(names) == 1 else "classes"
         raise BadInput(f"{source} has {len(names)} {classes}; it needs at least {at_least}")
+
+
+def labels_in(spec: DataSpec, source: object, names: Sequence[str]) -> Tensor:
+    """The federation's label of each of these classes."""
+    for name in names:
+        if name not in spec.classes:
+            known = ", ".join(spec.classes)
+            raise BadInput(f"{source} has a class {name!r}; the federation's are {known}")
+    return torch.tensor([spec.classes.index(name) for name in names], dtype=torch.int64)

@@ -14,6 +14,7 @@ from typing import Any
 import tomli_w
 
 from fedadb import datasets
+from fedadb.core.columns import inputs_of
 from fedadb.core.data import DataSpec, Examples
 from fedadb.core.errors import BadInput
 from fedadb.core.transform import Bounded, Transform
@@ -44,9 +45,11 @@ def shared_experiment(e: Experiment) -> Experiment:
     require_no_attack(e)
     table: dict[str, Any] = {}
     for key, value in flatten(e.table()).items():
-        if role(key).shared and not key.startswith("filter"):
+        # Filters are a list, and names of columns may have dots.
+        if role(key).shared and not key.startswith(("filter", "deployment.columns.")):
             table = merge(table, nested(key, value))
-    return Experiment.read({**table, "filter": e.table()["filter"]})
+    table["filter"] = e.table()["filter"]
+    return Experiment.read(merge(table, {"deployment": {"columns": e.deployment.columns}}))
 
 
 def require_no_attack(e: Experiment) -> None:
@@ -89,7 +92,7 @@ def _short(value: object) -> str:
 
 def known_spec(e: Experiment) -> DataSpec | None:
     """The form of the federation's data as this machine knows it; None: only the server does."""
-    if e.deployment.classes and len(e.deployment.shape) == 3:
+    if _has_given_spec(e):
         return _given_spec(e)
     with suppress(BadInput):  # it may be damaged here: a site does not need the server's dataset
         if datasets.present(e.dataset):
@@ -102,19 +105,15 @@ def federation_data(
 ) -> tuple[DataSpec, Examples | None]:
     """The form of the federation's data, and the server's test data if it has any."""
     given = e.deployment
-    if not given.classes and not given.shape:
+    if not (given.classes or given.shape or given.columns):
         splits = datasets.load(e.dataset, progress)
-        values = math.prod(splits.spec.shape)
-        if isinstance(splits.transform, Bounded) and values > MAX_VALUES:
-            raise BadInput(
-                f"the inputs have {values} values each; a federation of sites takes vectors of at "
-                f"most {MAX_VALUES}"
-            )
+        if isinstance(splits.transform, Bounded):
+            _require_short(math.prod(splits.spec.shape))
         return splits.spec, splits.test
-    if not (given.classes and len(given.shape) == 3):
+    if not _has_given_spec(e):
         raise BadInput(
             "deployment: a server without data needs both classes and shape = [channels, height, "
-            "width]"
+            "width]; for tables, classes and columns"
         )
     if given.evaluate != "sites":
         raise BadInput(
@@ -124,10 +123,27 @@ def federation_data(
     return _given_spec(e), None
 
 
+def _has_given_spec(e: Experiment) -> bool:
+    given = e.deployment
+    return bool(given.classes) and (len(given.shape) == 3 or bool(given.columns))
+
+
 def _given_spec(e: Experiment) -> DataSpec:
     classes, shape = e.deployment.classes, e.deployment.shape
+    if e.deployment.columns:
+        inputs = inputs_of(e.deployment.columns)
+        _require_short(len(inputs.low))
+        return DataSpec(classes, (len(inputs.low),), Bounded(*inputs))
     transform = Transform(mean=(0.5,) * shape[0], std=(0.5,) * shape[0])  # as for npz and folders
     return DataSpec(classes, shape, transform)
+
+
+def _require_short(values: int) -> None:
+    if values > MAX_VALUES:
+        raise BadInput(
+            f"the inputs have {values} values each; a federation of sites takes vectors of at "
+            f"most {MAX_VALUES}"
+        )
 
 
 def write_application(directory: Path, experiment: Experiment) -> None:

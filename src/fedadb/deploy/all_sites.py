@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from fedadb.core.errors import Fault
 from fedadb.deploy.cohort import RETRY_SECONDS, describe
-from fedadb.deploy.delivery import NoReply, send_and_wait
+from fedadb.deploy.delivery import NOT_CONNECTED, NoReply, send_and_wait
 from fedadb.deploy.messages import shown, tensors_in
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.refusals import MASK_USED
@@ -49,7 +49,7 @@ def ask_all(
     """
     deployment, names = sites.experiment.deployment, sites.names
     answers: dict[int, Answer] = {}
-    missing = dict.fromkeys(range(len(names)), NoReply("is not connected"))
+    missing = dict.fromkeys(range(len(names)), NoReply(NOT_CONNECTED))
     for retry in range(deployment.retries + 1):
         if retry:
             time.sleep(RETRY_SECONDS)

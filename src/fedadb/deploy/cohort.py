@@ -15,7 +15,7 @@ from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import pack
 from fedadb.core.replies import MissingReply, Replies, Reply
 from fedadb.core.vector import Vector
-from fedadb.deploy.delivery import TRAIN, DeliveryState, NoReply, send_and_wait
+from fedadb.deploy.delivery import NOT_CONNECTED, TRAIN, DeliveryState, NoReply, send_and_wait
 from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_in
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.reply_checks import CheckedReply, Spread, check_reply
@@ -93,7 +93,7 @@ class SiteCohort:
             self.deployment.reconnect,
             lambda replies: self.on_status(f"round {round.t}: {describe(replies, name_of, away)}"),
         )
-        offline = NoReply("is not connected")
+        offline = NoReply(NOT_CONNECTED)
         return {
             k: self._check(k, replies[node_of[k]] if k in node_of else offline, sent.w, example)
             for k in clients

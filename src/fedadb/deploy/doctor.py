@@ -4,42 +4,29 @@ A check returns what it found, or raises BadInput or Fault with a sentence that 
 """
 
 import datetime as dt
-import email.utils
 import shutil
+import socket
 import ssl
 import stat
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Any, NamedTuple
-
-import httpx
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-)
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from typing import NamedTuple
 
 from fedadb.core.errors import BadInput, Fault
-from fedadb.deploy import keys
+from fedadb.deploy import keys, way_to_server
 from fedadb.deploy.accepted_sites import require_keys, site_names
 from fedadb.deploy.agreement import federation_data
 from fedadb.deploy.certificates import end_of
-from fedadb.deploy.ports import is_open, parse_address, require_free_port
+from fedadb.deploy.ports import here, is_open, parse_address, require_free_port
 from fedadb.deploy.roster import read_roster
 from fedadb.deploy.site import check_data
 from fedadb.deploy.site_keys import fingerprint, public_line, read_private_key, read_public_key
 from fedadb.experiment.config import Experiment
 
 FREE_BYTES = 1 << 30  # that the disk should have
-NOWHERE = "/v1/fleet/doctor"  # the proxy forwards a site's requests there, and nobody answers them
-SECONDS = 10.0  # to wait for the server
+SECONDS = 5.0  # to wait for a program on this machine
 
 
 class Finding(NamedTuple):
@@ -75,10 +62,11 @@ def server_checks(directory: Path, experiment: Experiment | None, listen: str) -
         Check("certificate", lambda: _certificate(directory / keys.SERVER)),
         Check("authority", lambda: _certificate(directory / keys.CA)),
         Check("clock", lambda: _clock_of_server(directory)),
-        Check("port", lambda: _port(listen)),
+        Check("port", lambda: _port(listen, directory / keys.CA)),
         Check("disk", lambda: _disk(directory)),
     ]
     if experiment is not None:
+        checks.append(Check("sites", lambda: _sites(directory, experiment)))
         checks.append(Check("data", lambda: _server_data(experiment)))
     return checks
 
@@ -99,9 +87,9 @@ def site_checks(
         checks.append(Check("data", lambda: _site_data(experiment, data)))
     if server is not None:
         checks += [
-            Check("server", lambda: _server(directory, server)),
-            Check("clock", lambda: _clock_of_site(directory, server)),
-            Check("access", lambda: _access(directory, server)),
+            Check("server", lambda: way_to_server.answers(directory, server)),
+            Check("clock", lambda: way_to_server.same_clock(directory, server)),
+            Check("access", lambda: way_to_server.accepts_site(directory, server)),
         ]
     return checks
 
@@ -110,7 +98,7 @@ def versions() -> str:
     """The versions on which a server and its sites must agree, and others."""
     names = ("fedadb", "flwr", "torch")
     installed = ", ".join(f"{name} {version(name)}" for name in names)
-    return f"{installed}, Python {python_version()}; fedadb must be the same at all sites"
+    return f"{installed}, Python {python_version()}; the first two must be the same everywhere"
 
 
 def _server_keys(directory: Path) -> str:
@@ -163,12 +151,24 @@ def _clock_of_server(directory: Path) -> str:
     return f"the clock says {now:%d %B %Y %H:%M} UTC; sites compare theirs with it"
 
 
-def _port(listen: str) -> str:
+def _port(listen: str, authority: Path) -> str:
     host, port = parse_address(listen, "--listen")
-    if is_open(host, port):
-        return f"a process listens at {listen}: the server, if it runs"
-    require_free_port(host, port, "--listen")
-    return f"{listen} is free; sites must reach it through the firewall"
+    if not is_open(host, port):
+        require_free_port(host, port, "--listen")
+        return f"{listen} is free; sites must reach it through the firewall"
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname = False  # sites have other names for it
+    try:
+        with (
+            socket.create_connection((here(host), port), SECONDS) as plain,
+            context.wrap_socket(plain),
+        ):
+            return f"the server runs, and listens at {listen}"
+    except OSError as error:  # ssl.SSLError is an OSError too
+        raise BadInput(
+            f"a program listens at {listen} that has no valid certificate of {authority.name}: if "
+            "it is not this server, stop it or choose another --listen"
+        ) from error
 
 
 def _disk(directory: Path) -> str:
@@ -176,6 +176,18 @@ def _disk(directory: Path) -> str:
     if free < FREE_BYTES:
         raise BadInput(f"{directory} has {free / 1e9:.1f} GB left: make room for at least 1 GB")
     return f"{free / 1e9:.0f} GB are free"
+
+
+def _sites(directory: Path, e: Experiment) -> str:
+    names, needed = site_names(directory), e.federation.clients
+    if len(names) > needed:
+        raise BadInput(
+            f"{directory / keys.SITES} has the keys of {len(names)} sites, but federation.clients "
+            f"= {needed}: change the number, or remove keys"
+        )
+    if len(names) < needed:
+        return f"{len(names)} of {needed} have a key here; the server waits for the others"
+    return f"all {needed} have a key here"
 
 
 def _server_data(e: Experiment) -> str:
@@ -187,60 +199,3 @@ def _server_data(e: Experiment) -> str:
 def _site_data(e: Experiment, data: str) -> str:
     check_data(e, data)
     return f"{data} can be trained on"
-
-
-def _ask(directory: Path, server: str, headers: dict[str, str]) -> httpx.Response:
-    """A request to the proxy, which answers each."""
-    context = ssl.create_default_context(cafile=str(directory / keys.CA))
-    try:
-        with httpx.Client(verify=context, timeout=SECONDS, trust_env=False) as client:
-            return client.post(f"https://{server}{NOWHERE}", headers=headers)
-    except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
-        raise Fault(
-            f"{server} does not answer ({reason}): check that the server runs, --server, the "
-            "firewall, and that ca.crt is the server's"
-        ) from error
-
-
-def _server(directory: Path, server: str) -> str:
-    parse_address(server, "--server")
-    _ask(directory, server, {})
-    return f"{server} answers, with a certificate that ca.crt signed"
-
-
-def _clock_of_site(directory: Path, server: str) -> str:
-    here = dt.datetime.now(dt.UTC)  # before the request: a slow answer makes no clock fast
-    date = _ask(directory, server, {}).headers.get("date", "")
-    if not date:
-        raise Fault(f"{server} does not say what time it is: it is not a server of this version")
-    ahead = (here - email.utils.parsedate_to_datetime(date)).total_seconds()
-    if not -TIMESTAMP_TOLERANCE < ahead < SYSTEM_TIME_TOLERANCE:
-        where = "ahead of" if ahead > 0 else "behind"
-        raise BadInput(
-            f"this clock is {abs(ahead):.0f} s {where} the server's: set it, for example by NTP; "
-            f"it may be {TIMESTAMP_TOLERANCE} s behind and {SYSTEM_TIME_TOLERANCE} s ahead"
-        )
-    return f"this clock and the server's differ by {abs(ahead):.0f} s"
-
-
-def _access(directory: Path, server: str) -> str:
-    if _ask(directory, server, _signature(directory)).status_code == httpx.codes.UNAUTHORIZED:
-        raise BadInput(
-            f"{server} does not accept this site's key: its operator puts "
-            f"{directory / keys.SITE_PUBLIC} into sites/ as NAME.pub"
-        )
-    return "the server accepts this site's key"
-
-
-def _signature(directory: Path) -> dict[str, str]:
-    """The headers by which the proxy recognises a site."""
-    key: Any = load_ssh_private_key((directory / keys.SITE_KEY).read_bytes(), None)
-    time = dt.datetime.now(dt.UTC).isoformat()
-    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    signature = key.sign(time.encode(), ec.ECDSA(hashes.SHA256()))
-    return {
-        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public).decode(),
-        TIMESTAMP_HEADER: time,
-        FLEET_HTTP_SIGNATURE_HEADER: b64encode(signature).decode(),
-    }

@@ -18,8 +18,8 @@ import h11
 from fedadb.deploy.connections import Limits, OpenConnections
 
 BLOCK = 64 << 10  # bytes to read or write at once
-# Closed connections between two garbage collections. asyncio leaves a reference cycle with 256 kB
-# for each, and Python would collect them only after thousands.
+# Closed connections between two garbage collections. With TLS, asyncio leaves a reference cycle of
+# 256 kB for each, and Python would collect them only after thousands.
 COLLECT = 64
 BACKLOG = 1024  # connections that wait to be accepted
 
@@ -195,7 +195,7 @@ class Server:
         del self._connections[task]
         self._open.remove(task)
         self._closed += 1
-        if self._closed % COLLECT == 0:
+        if self._context and self._closed % COLLECT == 0:
             gc.collect()
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fedadb.deploy import keys
 from fedadb.deploy.accepted_sites import CONNECTED, accepted_keys
 from fedadb.deploy.certificates import end_of
+from fedadb.deploy.delivery import NOT_CONNECTED
 from fedadb.deploy.server_app import FINISHED, STOPPED, read_status
 from fedadb.experiment.config import Experiment
 from fedadb.storage.records import Record, read_records
@@ -103,14 +104,16 @@ def _totals(records: list[Record]) -> Iterator[Metric]:
     if any(record["seconds"] is None for record in records):
         return
     used = [len(record["clients"]) for record in records]
-    lost = [len(record.get("lost", {})) for record in records]
-    sent = sum((u + n) * r["bytes_down"] for u, n, r in zip(used, lost, records, strict=True))
+    reasons = [list(record.get("lost", {}).values()) for record in records]
+    lost = list(map(len, reasons))
+    asked = [n + len(r) - r.count(NOT_CONNECTED) for n, r in zip(used, reasons, strict=True)]
+    sent = sum(n * r["bytes_down"] for n, r in zip(asked, records, strict=True))
     received = sum(n * r["bytes_up"] for n, r in zip(used, records, strict=True))
     seconds = sum(record["seconds"] for record in records)
     yield _one("replies_used_total", "counter", "Replies that entered the model.", sum(used))
     yield _one("replies_lost_total", "counter", "Replies that were missing or bad.", sum(lost))
-    yield _one("sent_bytes_total", "counter", "Bytes of tensors to the sites.", sent)
-    yield _one("received_bytes_total", "counter", "Bytes of tensors from the sites.", received)
+    yield _one("sent_bytes_total", "counter", "Bytes of tensors to sites, once per round.", sent)
+    yield _one("received_bytes_total", "counter", "Bytes of the replies that were used.", received)
     yield _one("round_seconds_total", "counter", "The seconds of all rounds.", seconds)
 
 

@@ -9,6 +9,7 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -25,6 +26,9 @@ from fedadb.deploy.site_keys import read_public_key
 PATH = re.compile(r"/v1/fleet/[a-z-]+")
 ACTIVATE, PULL = "/v1/fleet/activate-node", "/v1/fleet/pull-messages"
 UPLOADS = ("/v1/fleet/push-messages", "/v1/fleet/push-object")
+# Of our own: the proxy answers it by itself, to its sites.
+VERSIONS = "/v1/fleet/versions"
+VERSIONS_HERE = {name: version(name) for name in ("fedadb", "flwr")}  # on which both must agree
 # Flower's answer to a node that nobody registered. Nodes explain it to their users; after a 401
 # they end without an explanation.
 NOT_REGISTERED = b'{"code": 2004, "detail": "this key is not in the directory of sites"}'

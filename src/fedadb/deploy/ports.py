@@ -34,9 +34,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def here(host: str) -> str:
+    """An address at which this machine reaches a process of its own that listens at the host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # all addresses of this machine
+
+
 def is_open(host: str, port: int) -> bool:
     """Whether a process listens there."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # all addresses of this machine
-    with suppress(OSError), socket.create_connection((host, port), 1):
+    with suppress(OSError), socket.create_connection((here(host), port), 1):
         return True
     return False

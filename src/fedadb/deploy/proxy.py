@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import datetime as dt
 import gc
+import json
 import logging
 import resource
 import signal
@@ -111,6 +112,10 @@ class Proxy:
         return None
 
     async def _answer(self, site: Site, head: Head, connection: Connection) -> Response:
+        if head.target == node_requests.VERSIONS:
+            await connection.read_body(keep=False)
+            text = json.dumps(node_requests.VERSIONS_HERE)
+            return Response(200, {"content-type": "application/json"}, text.encode())
         counted = _length(head) if head.target in node_requests.UPLOADS else 0
         if counted > site.upload:
             await connection.read_body(keep=False)  # otherwise the site would not read the response

@@ -175,18 +175,19 @@ class RunningServer:
             forgotten: Records after these, which the run deletes because it returns to a round.
         """
         checked, shown = time.monotonic(), _Shown(on_status)
-        notices = Notices(self.directory, self.update_sites, on_status)
+        notices, seen = Notices(self.directory, self.update_sites, on_status), (0, 0)
         while True:
             ended = self.processes.has_ended(EXECUTOR)  # before its last status is read
             status = read_status(out)
             require_not_stopped(status)
             shown.update(status, time.monotonic())
-            records = read_records(out / ROUNDS)[done:]
-            if records != list(forgotten):
-                forgotten = ()
-                for record in records:
-                    done += 1
-                    yield record
+            if (changed := _last_change(out / ROUNDS)) != seen:  # a long run has many records
+                seen, records = changed, read_records(out / ROUNDS)[done:]
+                if records != list(forgotten):
+                    forgotten = ()
+                    for record in records:
+                        done += 1
+                        yield record
             self.processes.keep_running()
             if status == FINISHED and done == total:
                 return
@@ -209,6 +210,15 @@ class RunningServer:
             f"{what}: {self.processes.last_line(EXECUTOR)}; the logs are in "
             f"{self.processes.logs}; the same command resumes the run"
         )
+
+
+def _last_change(path: Path) -> tuple[int, int]:
+    """A file's size and time, which change with it; zeros if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 @dataclass

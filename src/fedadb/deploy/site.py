@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fedadb.core.errors import BadInput
+from fedadb.datasets.arrays import noun
 from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy import keys
 from fedadb.deploy.agreement import known_spec, shared_experiment, write_application
@@ -38,7 +39,7 @@ def run_site(
         directory: Holds the site's key and the authority's certificate; memories are stored there.
         experiment: This site's copy of the experiment.
         server: `HOST:PORT`.
-        data: `npz:PATH` or `folder:PATH`.
+        data: `npz:PATH`, `folder:PATH` or `csv:PATH`.
         threads: The number of threads to train with.
         log: Called with a line for everything that happens.
         max_runs: The number of runs of the experiment in which the site takes part.
@@ -74,20 +75,20 @@ def run_site(
 
 
 def check_data(e: Experiment, data: str) -> None:
-    """Raise BadInput unless the site can train on its images, as far as it knows the federation's.
+    """Raise BadInput unless the site can train on its data, as far as it knows the federation's.
 
     The site checks them before it connects, so that the server does not wait for a site that
     cannot take part.
     """
     kind, _, path = data.partition(":")
-    if kind not in ("npz", "folder") or not path:
-        raise BadInput(f"--data {data}: must be npz:PATH or folder:PATH")
+    if kind not in ("npz", "folder", "csv") or not path:
+        raise BadInput(f"--data {data}: must be npz:PATH, folder:PATH or csv:PATH")
     spec = known_spec(e)
     try:
         if spec is None:
-            inspect_own(data)
+            inspect_own(data, e.deployment.columns)
             return
-        train, test = load_own(data, spec)
+        train, test = load_own(data, spec, e.deployment.columns)
     except BadInput as error:
         if e.deployment.classes or spec is None:
             raise
@@ -95,11 +96,11 @@ def check_data(e: Experiment, data: str) -> None:
     except OSError as error:
         raise BadInput(f"--data {data} cannot be read: {error.strerror or error}") from error
     if not len(train.y):
-        raise BadInput(f"--data {data} has no images to train on")
+        raise BadInput(f"--data {data} has no {noun(train.x)} to train on")
     if e.deployment.evaluate != "server" and not len(test.y):
         raise BadInput(
-            f"--data {data} has too few images per class to set some aside for testing, but "
-            f"deployment.evaluate = {e.deployment.evaluate!r}"
+            f"--data {data} has too few {noun(train.x)} per class to set some aside for testing, "
+            f"but deployment.evaluate = {e.deployment.evaluate!r}"
         )
 
 

@@ -53,7 +53,7 @@ def load_site(toml: str, spec: DataSpec, data: str, partition: int) -> SiteLearn
     test = None
     if data:
         try:
-            train, test = load_own(data, spec)
+            train, test = load_own(data, spec, e.deployment.columns)
         except BadInput as error:
             raise Refusal(refusals.BAD_DATA, str(error)) from error
         test = test.rows(mixed_order(len(test.y))).to(device)

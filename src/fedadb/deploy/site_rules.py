@@ -17,6 +17,7 @@ from flwr.app import RecordDict
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from fedadb.core.columns import inputs_of
 from fedadb.core.data import DataSpec
 from fedadb.core.errors import Fault
 from fedadb.core.transform import Bounded, Transform
@@ -112,10 +113,16 @@ def read_spec(table: Mapping[str, Any], e: Experiment) -> DataSpec:
     for key, here, there in (
         ("deployment.classes", e.deployment.classes, spec.classes),
         ("deployment.shape", e.deployment.shape, spec.shape),
+        ("the shape of deployment.columns", _columns_shape(e), spec.shape),
     ):
         if here:  # this site's experiment states it
             require_same_settings({key: here}, {key: there})
     return spec
+
+
+def _columns_shape(e: Experiment) -> tuple[int, ...]:
+    columns = e.deployment.columns
+    return (len(inputs_of(columns).low),) if columns else ()
 
 
 def _is_sensible(spec: DataSpec) -> bool:

@@ -56,6 +56,9 @@ class Setting(NamedTuple):
     def read_by(self) -> str:
         """Who reads the setting."""
         table = self.key.partition(".")[0]
+        if table == "deployment" and self.role.shared:
+            also = "; simulations too" if self.key.startswith("deployment.secure_") else ""
+            return f"the server and its sites, which must have the same value{also}"
         if table == "deployment":
             return "the server of real sites; simulations ignore it"
         if table == "attack":

@@ -27,7 +27,7 @@ def describe_values(hint: Any) -> str:
         return _alternatives(members) if all(members) else ""
     if origin is Literal:
         return _alternatives([to_toml(value) for value in arguments])
-    if origin is tuple:
+    if origin in (tuple, list):
         return f"a list, each {describe_values(arguments[0])}"
     if origin is Mapping:
         return f"a table, each {describe_values(arguments[1])}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hi
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from fedadb.core.columns import check_columns
 from fedadb.core.errors import BadInput
 from fedadb.experiment import validation
 from fedadb.experiment.dataset_name import check_dataset
@@ -124,6 +125,11 @@ class Deployment:
     classes: Annotated[tuple[str, ...], NO_EFFECT] = ()  # class names, if the server has no data
     # channels, height and width of an image, if the server has no data
     shape: Annotated[tuple[Annotated[int, Ge(1)], ...], NO_EFFECT] = ()
+    # What each column of the sites' tables becomes, if the server has no data: [mean, standard
+    # deviation] of a column of numbers, or the list of categories. Other columns are ignored.
+    columns: Annotated[Mapping[str, list[float] | list[str]], AGREED_RESULTS] = dataclasses.field(
+        default_factory=dict
+    )
     # who evaluates the model: the server on its test set, the sites on theirs, or both
     evaluate: Annotated[Literal["server", "sites", "both"], AGREED] = "server"
     wait: Annotated[float, Gt(0), NO_EFFECT] = 600.0  # seconds for all sites to connect
@@ -146,6 +152,11 @@ class Deployment:
     secure_aggregation: Annotated[bool, AGREED_RESULTS] = False
     # largest change of a weight in a round that secure aggregation encodes
     secure_range: Annotated[float, Gt(0), AGREED_RESULTS] = 4.0
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+        if self.columns and self.shape:
+            raise BadInput("shape: follows from deployment.columns; leave it out")
 
 
 def replies_needed(asked: int, least: int | None) -> int:

@@ -110,7 +110,7 @@ def to_table(value: Any) -> dict[str, Any]:
 
     A setting that was added later is left out at its default.
     """
-    added = added_defaults(type(value))
+    added = added_defaults(type(value))  # type: ignore[arg-type]  # a class is hashable
     plain = {
         key: list(v) if isinstance(v, tuple) else v
         for key, v in fields_of(value).items()

@@ -11,7 +11,6 @@ from fedadb.report.labels import (
     DATASETS,
     METHODS,
     FlatSettings,
-    dataset_name,
     distinct_labels,
     method_names,
     sorted_labels,
@@ -107,7 +106,7 @@ def _cells(
     """The runs by labels of row and column, which do not name the given settings."""
     rows = _row_labels(runs, names, unnamed)
     columns = distinct_labels(
-        [dataset_name(run.experiment["dataset"]) for run in runs],
+        [run.data_name for run in runs],
         [_other_settings(run, unnamed) for run in runs],
     )
     cells: dict[tuple[str, str], list[RecordedRun]] = {}

@@ -8,7 +8,6 @@ from fedadb.report import paper
 from fedadb.report.comparison import Comparison
 from fedadb.report.labels import (
     DATASETS,
-    dataset_name,
     distinct_labels,
     method_colours,
     sorted_labels,
@@ -47,7 +46,7 @@ def _sweep(key: str, lines: Mapping[str, Line], colours: Mapping[str, str]) -> d
         methods, [{k: v for k, v in f.items() if k.startswith("algorithm.")} for f in fixed]
     )
     settings = distinct_labels(
-        [dataset_name(run.experiment["dataset"]) for run in runs],
+        [run.data_name for run in runs],
         [
             with_scenario({k: v for k, v in f.items() if not k.startswith("algorithm.")})
             for f in fixed

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.settings import affecting, own_parts
 from fedadb.experiment.toml_tables import flatten, up_to_date
+from fedadb.report.labels import dataset_name
 from fedadb.storage.files import read_json
 from fedadb.storage.records import REQUIRED, Record, Share, ends_complete, read_records
 from fedadb.storage.run_directory import (
@@ -70,6 +71,14 @@ class RecordedRun:
     @property
     def algorithm(self) -> str:
         return str(self.experiment["algorithm"]["name"])
+
+    @property
+    def data_name(self) -> str:
+        """The displayed name of the data; a server without data names the classes instead."""
+        deployment = self.experiment.get("deployment")
+        if isinstance(deployment, dict) and deployment.get("classes"):
+            return "data of the sites"
+        return dataset_name(self.experiment["dataset"])
 
     @property
     def total_rounds(self) -> int:

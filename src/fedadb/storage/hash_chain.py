@@ -112,7 +112,7 @@ def _checked(path: Path, number: int, line: bytes, head: str) -> Entry:
         bare = {key: value for key, value in entry.items() if key != "hash"}
         # The same bytes, so that nothing is hidden in a line, such as a second value of a key.
         same = _line(entry) == line + b"\n" and _digest(bare) == stated
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Fault(f"{path}: line {number} is not an entry") from error
     if not same:
         raise Fault(f"{path}: line {number} was changed after it was written")

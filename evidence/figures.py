@@ -1,0 +1,96 @@
+"""The figures of the docs that are made from curves: accuracy over rounds, and heat maps."""
+
+from functools import partial
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evidence.curves import class_curves, curves_file
+from evidence.organamnist import is_run
+from evidence.results import Results, study_results
+from evidence.rows import read_rows, row_identity
+from fedadb.analysis import heatmap
+from fedadb.datasets.medmnist import ORGANS
+from fedadb.report.drawing import draw_panels, line_styles, round_axis, save_picture
+from fedadb.report.labels import METHODS, method_colours
+from fedadb.report.metrics import ewma, interval, mean_curve
+
+SCENARIOS = ("cross-device", "cross-silo")
+STUDIES = ("organamnist-paper", "organamnist-tuned")
+ON_THE_HEAT_MAP = ("fedavg", "fedlmd", "fedsol", "fedadb")  # the paper's
+
+
+def write_figures(results: Path) -> list[Path]:
+    """Draw what there are curves for."""
+    written = []
+    for study in STUDIES:
+        found = study_results(results, study)
+        if any(run.curve for run in found.runs):
+            written.append(results / f"{study}.png")
+            save_picture(draw_curves(found), written[-1])
+        if classes := class_accuracy(results, study):
+            written.append(results / f"{study}-classes.png")
+            save_picture(heatmap.draw(classes, ORGANS), written[-1])
+    return written
+
+
+def draw_curves(found: Results) -> Figure:
+    """Smoothed means over seeds and their 95 % intervals, one panel per scenario."""
+    methods = {name: METHODS[name] for name in found.different("algorithm")}
+    colours = method_colours(list(methods.values()))
+
+    def draw(axes: Axes, i: int) -> None:
+        curves = {
+            label: [
+                [100 * a for a in ewma(run.curve)]
+                for run in found.cell(partial(is_run, method=name, scenario=SCENARIOS[i])).runs
+                if run.curve
+            ]
+            for name, label in methods.items()
+        }
+        known = {label: seeds for label, seeds in curves.items() if seeds}
+        means = [mean_curve(seeds) for seeds in known.values()]
+        for (label, seeds), mean, style in zip(
+            known.items(), means, line_styles(means), strict=True
+        ):
+            t, colour = range(1, len(mean) + 1), colours[label]
+            axes.plot(t, mean, color=colour, label=label, linewidth=1.5, linestyle=style)
+            half = interval(seeds)
+            low = [m - h for m, h in zip(mean, half, strict=True)]
+            high = [m + h for m, h in zip(mean, half, strict=True)]
+            axes.fill_between(t, low, high, color=colour, alpha=0.15, linewidth=0)
+        round_axis(axes)
+        axes.set(ylabel="test accuracy (%)", ylim=(0, 100))
+        axes.grid(alpha=0.3)
+
+    return draw_panels(SCENARIOS, draw)
+
+
+def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[float | None]]]]:
+    """Rounds × classes of the first seed, cross-device, by method."""
+    path = curves_file(results / f"{study}.csv")
+    curves = {row_identity(one): one for one in read_rows(path)} if path.exists() else {}
+    found: dict[str, dict[str, list[list[float | None]]]] = {}
+    for run in study_results(results, study).runs:
+        shown = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == "cross-device"
+        curve = curves.get(row_identity(run.row)) if run.row and shown else None
+        if curve and curve["class_accuracy"]:
+            by_round = [list(of_round) for of_round in zip(*class_curves(curve), strict=True)]
+            found[METHODS[run["algorithm"]]] = {"class_accuracy": by_round}
+    return found
+
+
+def shown(results: Path, *, name: str, text: str) -> str:
+    """The figure as an image of a page, once it has been drawn."""
+    return f"![{text}]({name}.png)\n" if (results / f"{name}.png").exists() else ""
+
+
+TABLES = {
+    f"figure-{study}{part}": partial(shown, name=f"{study}{part}", text=text)
+    for study in STUDIES
+    for part, text in (
+        ("", "Smoothed test accuracy over rounds, cross-device and cross-silo, mean of the seeds"),
+        ("-classes", "Accuracy of each class over rounds, cross-device, seed 0"),
+    )
+}

@@ -1,0 +1,1 @@
+"""Experiments and studies in TOML, and the code of methods that they try."""
