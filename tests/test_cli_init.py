@@ -30,7 +30,8 @@ def test_a_file_of_images() -> None:
     assert ended.code == 0, ended.err
     # A fifth is for testing. 300 rows are 10 clients of 30, and 8 rows per batch are 4 batches.
     assert "300 training and 75 test rows of shape 1×28×28, 3 classes; 10 clients" in ended.out
-    assert ended.out.endswith("Wrote experiment.toml. Next: fedadb run experiment.toml\n")
+    assert "Wrote experiment.toml. Next: fedadb run experiment.toml\n" in ended.out
+    assert ended.out.endswith("fedadb compare experiment.toml --algorithms fedavg,fedadb\n")
     table = tomllib.loads(Path("experiment.toml").read_text())
     e = Experiment.read(table)
     assert table["dataset"] == f"npz:{Path('cells.npz').absolute()}"

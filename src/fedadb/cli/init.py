@@ -59,6 +59,7 @@ def init(
         about = f"{dataset} is not on this machine yet."
     write_atomically(out, experiment_text(e.table(), about).encode())
     show_message(f"{about}\nWrote {out}. Next: {command}")
+    show_message(f"To compare methods: fedadb compare {out} --algorithms fedavg,fedadb")
 
 
 def experiment_text(
