@@ -10,7 +10,8 @@ of real sites is also timed by itself. One thread; the best of several turns.
 
 import argparse
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,11 +105,12 @@ def filter_seconds(filters: tuple[Filter, ...], u: Vector, turns: int) -> float:
             for k, (reply, memory) in enumerate(zip(replies, memories, strict=True))
         ]
         restored = (restore(filters, reply, u) for reply in sent)
-        received: Iterable[Reply[Any]] = receive_through(filters, restored, list(states), u, now)
+        received = receive_through(filters, restored, list(states), u, now)
+        usable = (reply for reply in received if isinstance(reply, Reply))
         if any(isinstance(one, DP) for one in filters):
-            received, _ = noise.release(received, noise.init(), u, now.t)
-        for _ in received:
-            pass
+            noise.release(usable, noise.init(), u, now.t)
+        else:
+            deque(usable, maxlen=0)
 
     return best_of(turns, work)
 

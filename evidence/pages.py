@@ -34,13 +34,16 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **better.TABLES,
     **figures.TABLES,
 }
+NOTHING_DONE = re.compile(r"^0 of \d+ runs are done\.\n", re.MULTILINE)
 PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of the table -->)", re.DOTALL)
 
 
 def with_tables(text: str) -> str:
-    """The text of a page with its tables made anew."""
+    """The text of a page with its tables made anew; a table without a number is left out."""
 
     def made(place: re.Match[str]) -> str:
-        return f"{place[1]}{TABLES[place[2]](DOCS / 'results')}{place[3]}"
+        table = TABLES[place[2]](DOCS / "results")
+        nothing = NOTHING_DONE.search(table)
+        return f"{place[1]}{nothing[0] if nothing else table}{place[3]}"
 
     return PLACE.sub(made, text)

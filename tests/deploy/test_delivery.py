@@ -55,6 +55,25 @@ def test_a_withheld_reply_delays_no_other(clock: Clock, tmp_path: Path) -> None:
     assert all(len(message_ids) == 1 for message_ids in grid.pulled)
 
 
+def test_a_site_that_trains_for_long_is_asked_less_and_less_often(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e, k, _ = one_round(deadline=600.0)
+    pauses: list[float] = []
+    sleep = clock.sleep
+
+    def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(clock, "sleep", noted)
+    (record,) = train(e, tmp_path, FakeGrid(e.toml(), nodes({k: Behaviour(TimeoutError)})))
+    assert record["lost"] == {f"client-{k}": "did not reply within 600 s"}
+    assert 600 <= clock.now < 602
+    # 50 in the first 5 s, each 2 % later than the one before until 100 s, and one every 2 s then.
+    assert 400 < len(pauses) < 500
+
+
 def test_a_reply_just_before_the_deadline_is_used(clock: Clock, tmp_path: Path) -> None:
     e, k, _ = one_round(deadline=40.0)
     late = Behaviour(TimeoutError)
@@ -142,5 +161,5 @@ def test_the_status_names_who_is_waited_for(clock: Clock, tmp_path: Path) -> Non
     assert [status for status in statuses if status.startswith("round")] == [
         f"{answered}waiting for client-{k} (connected)",
         f"{answered}waiting for client-{k} (disconnected)",
-        f"{asked}client-{k} answered after 31 s; client-{other} answered after 0 s",
+        f"{asked}client-{k} answered after 30 s; client-{other} answered after 0 s",
     ]

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
+from fedadb.deploy.doctor import Finding, findings, site_checks
 from fedadb.deploy.masked_answers import KEPT, MaskedAnswers
 from fedadb.deploy.messages import tensors_from_bytes
 from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.deploy.roster import ROSTER, read_roster
 from fedadb.deploy.secure_site import SecureSite
 from fedadb.deploy.site import run_site
+from fedadb.experiment.config import Experiment
 from fedadb.secagg.keys import make_private_key, public_key, sign_key
 from fedadb.secagg.masks import EVALUATE, Exchange
 from tests.command_line import invoke
@@ -194,6 +196,23 @@ def test_a_roster_must_be_complete(tmp_path: Path) -> None:
     (roster / "east.pub").write_text("no key")
     with pytest.raises(BadInput, match=r"east\.pub is not a site's public key"):
         read_roster(made / "east")
+
+
+def test_doctor_checks_the_roster(tmp_path: Path) -> None:
+    made = make_sites(tmp_path / "sites")
+
+    def found(e: Experiment) -> dict[str, Finding]:
+        return {one.what: one for one in findings(site_checks(made / "east", e, None, None))}
+
+    sentence, ok = found(experiment())["roster"][1:]
+    assert ok
+    assert sentence.startswith("this is east of east, north, west")
+    assert sentence.endswith(read_roster(made / "west").fingerprint)
+    (made / "east" / ROSTER / "west.pub").unlink()
+    sentence, ok = found(experiment())["roster"][1:]
+    assert not ok
+    assert "put the site.pub of every site there" in sentence
+    assert "roster" not in found(experiment(secure_aggregation=False))
 
 
 ASKED = st.tuples(

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,27 @@ def test_a_site_that_was_revoked_says_so(status: str, revoked: bool, serve: Serv
         expected = pytest.raises(Fault, match="localhost:1 no longer accepts this site's key")
     with expected:
         assert serve(Refusing(OWN, []))[-1] == "disconnected"
+
+
+def test_a_refused_heartbeat_is_no_traceback(
+    serve: Serve, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Flower's thread of heartbeats ends with the error, and then interrupts the process."""
+
+    def beat() -> None:
+        response = httpx.Response(401, request=httpx.Request("POST", "https://x/heartbeat"))
+        response.raise_for_status()
+
+    class Refusing(FakeServer):
+        def receive(self) -> None:
+            thread = threading.Thread(target=beat)
+            thread.start()
+            thread.join()
+            raise KeyboardInterrupt
+
+    with pytest.raises(Fault, match="localhost:1 no longer accepts this site's key"):
+        serve(Refusing(OWN, []))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_what_a_site_is_asked_and_answers_is_audited(site: AskedSite, serve: Serve) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,8 @@ from fedadb.engine.securely_summed import SecurelySummed
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.named_algorithms import to_algorithm
 from fedadb.experiment.secure_aggregation import counts_alike
+from fedadb.secagg import reply_words
+from fedadb.secagg.fixed_point import Numbers, Words
 from tests.secagg.clients import make_replies
 
 ROUND = Round(2, 3, 5, 12_000)
@@ -94,4 +97,17 @@ def test_a_divergence_names_the_client() -> None:
     u, replies = make_replies(3, numbers=10)
     replies[1] = replies[1].with_weights(Vector(u.flat * torch.nan, u.layout))
     with pytest.raises(Diverged, match="client 1 in round 2: its weights are no longer finite"):
+        list(summed(replies)(Weights(u), [0, 1, 2], ROUND))
+
+
+def test_a_wrong_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that are rounded down are off by up to one each, and not by half."""
+    u, replies = make_replies(3)
+
+    def rounded_down(numbers: Numbers, scale: int) -> Words:
+        return np.floor(numbers * 2.0**scale).astype(np.int64).astype(np.uint32)
+
+    assert len(list(summed(replies)(Weights(u), [0, 1, 2], ROUND))) == 3
+    monkeypatch.setattr(reply_words, "to_words", rounded_down)
+    with pytest.raises(Fault, match=r"secure aggregation is wrong by .*, where rounding explains"):
         list(summed(replies)(Weights(u), [0, 1, 2], ROUND))

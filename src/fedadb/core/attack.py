@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedadb.core.data import Shard
 from fedadb.core.errors import BadInput
-from fedadb.core.replies import Reply
+from fedadb.core.replies import Reply, update_of
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 
@@ -96,11 +96,6 @@ def poisoned(attack: Attack, shards: Sequence[Shard], attackers: frozenset[int])
     for k, shard in zip(order, attack.poison([shards[k] for k in order]), strict=True):
         after[k] = shard
     return after
-
-
-def update_of(reply: Reply[Any], u: Vector) -> Tensor:
-    """Δ = w_k − u in float64."""
-    return reply.w.flat.double() - u.flat.double()
 
 
 def moments(replies: Sequence[Reply[Any]], u: Vector) -> Moments:

@@ -68,6 +68,11 @@ class Replies(Generic[Item]):
         return stream
 
 
+def update_of(reply: Reply[Any], u: Vector) -> Tensor:
+    """Δ = w_k − u in float64, for a client that received the weights u."""
+    return reply.w.flat.double() - u.flat.double()
+
+
 class Sum(Generic[V]):
     """Σ a_i v_i of Vectors or of Tensors, accumulated term by term in the given order."""
 

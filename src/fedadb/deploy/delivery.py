@@ -23,7 +23,9 @@ QUERY, TRAIN, EVALUATE = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALU
 # of secure aggregation: a site's key for the run, the keys of all sites, and the run's end
 KEY_ACTION, ROSTER_ACTION, END_ACTION = "key", "roster", "end"
 KEY, ROSTER, END = (f"{QUERY}.{action}" for action in (KEY_ACTION, ROSTER_ACTION, END_ACTION))
-POLL_SECONDS = 0.1  # between two pulls of a reply
+# Between two pulls of a reply: the first; or, of the time since the request, this share, up to the
+# last. The SuperLink spends milliseconds on each, for hours if sites train for hours.
+POLL_SECONDS, POLL_SHARE, MAX_POLL_SECONDS = 0.1, 0.02, 2.0
 PULLS_PER_SECOND = 20  # of all replies together
 NODES_SECONDS = 2.0  # between two looks at which nodes are connected
 PULL_SECONDS = 0.1  # to wait for a pull before the other replies are looked at again
@@ -97,7 +99,7 @@ def send_and_wait(
         waiting = [r for r in requests.values() if not r.is_settled(now, reconnect)]
         if is_last or not waiting:
             break
-        time.sleep(max(POLL_SECONDS, len(waiting) / PULLS_PER_SECOND))
+        time.sleep(_pause(now - began, len(waiting), deadline))
     return {node: request.outcome(deadline) for node, request in requests.items()}
 
 
@@ -239,6 +241,13 @@ class _Sender(NamedTuple):
 
     def _connected(self) -> dict[int, Any]:
         return {info.node_id: info for info in self.grid.get_nodes()}
+
+
+def _pause(passed: float, waiting: int, deadline: float) -> float:
+    """Seconds until so many replies are pulled again, or until the deadline."""
+    share = min(passed * POLL_SHARE, MAX_POLL_SECONDS)
+    pause = max(POLL_SECONDS, waiting / PULLS_PER_SECOND, share)
+    return min(pause, max(deadline - passed, POLL_SECONDS))
 
 
 def _pull(grid: Grid, requests: Iterable[_Request], seconds: float, is_last: bool) -> None:

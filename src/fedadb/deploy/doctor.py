@@ -20,6 +20,7 @@ from fedadb.deploy.accepted_sites import require_keys, site_names
 from fedadb.deploy.agreement import federation_data
 from fedadb.deploy.certificates import end_of
 from fedadb.deploy.ports import here, is_open, parse_address, require_free_port
+from fedadb.deploy.roster import read_roster
 from fedadb.deploy.site import check_data
 from fedadb.deploy.site_keys import fingerprint, public_line, read_private_key, read_public_key
 from fedadb.experiment.config import Experiment
@@ -80,6 +81,8 @@ def site_checks(
         Check("authority", lambda: _certificate(directory / keys.CA)),
         Check("disk", lambda: _disk(directory)),
     ]
+    if experiment is not None and experiment.deployment.secure_aggregation:
+        checks.append(Check("roster", lambda: _roster(directory)))
     if experiment is not None and data is not None:
         checks.append(Check("data", lambda: _site_data(experiment, data)))
     if server is not None:
@@ -117,6 +120,14 @@ def _site_keys(directory: Path) -> str:
     if given.exists() and public_line(read_public_key(given)) != public:
         raise BadInput(f"{given} is not the public half of {key}: make new keys in a new directory")
     return f"this site's key has the fingerprint {fingerprint(public)}"
+
+
+def _roster(directory: Path) -> str:
+    roster = read_roster(directory)
+    return (
+        f"this is {roster.name} of {', '.join(sorted(roster.public_keys))}; all of them must see "
+        f"the fingerprint {roster.fingerprint}"
+    )
 
 
 def _require_owner_only(path: Path) -> None:

@@ -44,7 +44,9 @@ from fedadb.deploy.node_log import ErrorShower, explain_end
 from fedadb.interruption import raise_interrupt
 from fedadb.storage.files import write_atomically
 
-POLL_SECONDS = 0.2  # between two pulls
+# Between two pulls: the first; or, of the time without a message, this share, up to the last. All
+# sites together must not keep the server busy while they wait.
+POLL_SECONDS, POLL_SHARE, MAX_POLL_SECONDS = 0.2, 0.02, 1.0
 NODE_ID = "node"  # file beside the site's key: the node that the site was when it last connected
 
 Handler = Callable[[Message, Context], Message]
@@ -101,6 +103,7 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
         write_atomically(node_id, str(connection.node).encode())
         node.log(f"connected to {address}")
         node.audit("connected", server=address)
+        answered = time.monotonic()
         while True:
             try:
                 if message := _receive(connection):
@@ -109,8 +112,10 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
                     reply = _reply(node, connection, message)
                     audit_answer(node.audit, message, reply)
                     _send(connection, reply, time.monotonic() - began)
+                    answered = time.monotonic()
                 else:
-                    time.sleep(POLL_SECONDS)
+                    idle = time.monotonic() - answered
+                    time.sleep(min(max(POLL_SECONDS, idle * POLL_SHARE), MAX_POLL_SECONDS))
             except (RunNotRunningException, ObjectPullError) as error:
                 node.log(f"the server no longer needs the reply: {str(error) or 'the run ended'}")
             except httpx.HTTPError:  # the connection ended, or the server refuses this site

@@ -3,7 +3,10 @@
 import contextlib
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
+
+import httpx
 
 from fedadb.core.errors import BadInput, Fault, Temporary
 
@@ -21,7 +24,8 @@ def explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
     requests.handlers, requests.propagate = [_RefusalCollector(errors)], False
     requests.setLevel(logging.INFO)
     try:
-        yield
+        with _threads_end_quietly(errors):
+            yield
     except KeyboardInterrupt:  # Flower raises it as well when the server refuses a request
         if not _is_unauthorized(errors):
             log("disconnected")
@@ -29,14 +33,32 @@ def explain_end(address: str, log: Callable[[str], None]) -> Iterator[None]:
     except SystemExit as error:
         if any(code in line for line in errors for code in NOT_REGISTERED):
             raise BadInput(
-                f"{address} does not accept this site: its site.pub must be in the server's sites/ "
-                "before the server starts, and no other process may use the same key"
+                f"{address} does not accept this site: its site.pub must be in the server's "
+                "sites/, and no other process may use the same key"
             ) from error
         reason = " ".join(" ".join(errors).split()) or f"exit code {error.code}"
         raise Temporary(f"the connection to {address} failed: {reason}") from error
     if _is_unauthorized(errors):
         raise Fault(f"{address} no longer accepts this site's key")
     raise Temporary(f"the connection to {address} ended: {' '.join(errors)}")
+
+
+@contextlib.contextmanager
+def _threads_end_quietly(errors: list[str]) -> Iterator[None]:
+    """Collect the refusal that ends Flower's thread of heartbeats, which would be a traceback."""
+    previous = threading.excepthook
+
+    def collect(ended: threading.ExceptHookArgs) -> None:
+        if isinstance(ended.exc_value, httpx.HTTPError):
+            errors.append(str(ended.exc_value))
+        else:
+            previous(ended)
+
+    threading.excepthook = collect
+    try:
+        yield
+    finally:
+        threading.excepthook = previous
 
 
 def _is_unauthorized(lines: list[str]) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from fedadb.core.algorithm import Round
-from fedadb.core.attack import Attack, moments, update_of
-from fedadb.core.replies import MissingReply, Replies, Reply
+from fedadb.core.attack import Attack, moments
+from fedadb.core.replies import MissingReply, Replies, Reply, update_of
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import Cohort

@@ -11,9 +11,9 @@ import numpy as np
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
-from fedadb.core.replies import MissingReply, Replies, Reply
+from fedadb.core.replies import MissingReply, Replies, Reply, update_of
 from fedadb.engine.cohorts import Cohort, naming_client
-from fedadb.secagg.fixed_point import WORD_BYTES, Coding
+from fedadb.secagg.fixed_point import WORD_BYTES, Coding, Numbers, Words, to_numbers
 from fedadb.secagg.keys import make_private_key, pair_keys, public_key
 from fedadb.secagg.masks import Exchange, mask
 from fedadb.secagg.reply_words import mean_reply, reply_words, word_count
@@ -66,15 +66,32 @@ class SecurelySummed:
         """The mean reply, once per client, when all have replied."""
         names, words = tuple(map(str, clients)), word_count(sent.w, self.measures)
         exchange = Exchange(self.run, names, round.t, 0, _digest(sent), coding.scale, words)
-        total = np.zeros(words, dtype=np.uint32)
+        total, exact = np.zeros(words, dtype=np.uint32), np.zeros(sent.w.flat.numel())
         for k, answer in zip(clients, answers, strict=True):
             with naming_client(k, round):
                 if isinstance(answer, MissingReply):
                     raise Fault(f"{answer.reason}; secure aggregation needs all replies")
                 plain = reply_words(answer, sent.w, coding, self.measures)
                 total += mask(plain, str(k), self.pair_keys[str(k)], exchange)
+                n = coding.weight(int(answer.examples))
+                exact += n * update_of(answer, sent.w).cpu().numpy()
+        _require_sum(total[: len(exact)], exact, coding)
         mean = mean_reply(total, sent.w, coding, self.measures)
         yield from [mean] * len(clients)
+
+
+def _require_sum(total: Words, exact: Numbers, coding: Coding) -> None:
+    """Raise Fault unless the words are Σ n_k Δ_k but for rounding, by half a word per client.
+
+    Only a simulation can compare them: it has all replies.
+    """
+    bound = coding.clients * 2.0 ** -(coding.scale + 1)
+    error = float(np.abs(to_numbers(total, coding.scale) - exact).max())
+    if error > bound * (1 + 1e-6):
+        raise Fault(
+            f"secure aggregation is wrong by {error:.3g}, where rounding explains {bound:.3g}; "
+            "please report this"
+        )
 
 
 def _digest(sent: Any) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
-from fedadb.core.replies import Replies, Reply
+from fedadb.core.replies import Replies, Reply, update_of
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 
@@ -85,7 +85,7 @@ class Mechanism:
                     "filter: DP makes weights private, and these replies are a "
                     f"{type(reply.upload).__name__}, which has more than weights"
                 )
-            update = reply.w.flat.double() - u.flat.double()
+            update = update_of(reply, u)
             length = float(torch.linalg.vector_norm(update))
             total += update if length <= norm else update * (norm * MARGIN / length)
             within += length <= norm
