@@ -38,6 +38,15 @@ def test_a_damaged_list_of_registered_sites(tmp_path: Path) -> None:
         accepted_sites.registered_keys(tmp_path)
 
 
+def test_an_npz_file_with_a_long_damaged_header(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 65_535)
+    with pytest.raises(BadInput, match="is not an .npz file") as refused:
+        load_npz(path)
+    assert len(str(refused.value)) < 1000
+
+
 @pytest.mark.parametrize("note", [b"1", b"{}", b'{"round": "1"}', b"[" * 100_000])
 def test_notes_of_a_private_run_that_are_none(note: bytes, tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(note + b"\n")

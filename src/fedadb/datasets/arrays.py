@@ -34,7 +34,8 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
                 f"{path} contains Python objects, such as a list of images of different sizes; "
                 "save arrays of numbers, with all images of one size"
             ) from error
-        raise BadInput(f"{path} is not an .npz file of plain arrays: {error}") from error
+        reason = str(error)[:200]  # numpy quotes the whole of a damaged header
+        raise BadInput(f"{path} is not an .npz file of plain arrays: {reason}") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy returns other members as bytes
             raise BadInput(f"{path} is not an .npz file of plain arrays: {name!r} is none")

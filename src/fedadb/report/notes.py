@@ -23,10 +23,7 @@ def notes_on_runs(comparison: Comparison) -> list[str]:
     lines += tuning_notes(comparison)
     lines += _dataset_values(comparison)
     lines += _unlabelled(comparison)
-    for setting in comparison.settings:
-        if deviation := rounds_deviation(comparison, setting):
-            lines.append(f"{setting}: {deviation}.")
-    return lines
+    return lines + _rounds(comparison)
 
 
 def _seeds(comparison: Comparison) -> str:
@@ -59,13 +56,26 @@ def _unlabelled(comparison: Comparison) -> list[str]:
             short_setting(key, value)
             for key, value in settings.items()
             if not (key.startswith("algorithm.") or key in comparison.method_settings)
-            and any(s.get(key) != value for s in others)
+            and any(s.get(key, value) != value for s in others)
         ]
         sizes = ("K=", "ρ=") if scenario(settings) else ()  # the scenario names them
         rest = [word for word in different if word not in label and not word.startswith(sizes)]
         if rest:
             lines.append(f"{label}: also {', '.join(rest)}.")
     return lines
+
+
+def _rounds(comparison: Comparison) -> list[str]:
+    """Remarks on the number of rounds, each once."""
+    settings: dict[str, list[str]] = {}
+    for setting in comparison.settings:
+        settings.setdefault(rounds_deviation(comparison, setting), []).append(setting)
+    whole = len(settings) == 1 and len(comparison.settings) > 1
+    return [
+        f"{'All settings' if whole else '; '.join(labels)}: {deviation}."
+        for deviation, labels in settings.items()
+        if deviation
+    ]
 
 
 def rounds_deviation(comparison: Comparison, setting: str) -> str:
