@@ -49,7 +49,7 @@ def _read_records(data: bytes, directory: Path) -> None:
     in_file("rounds.jsonl", read_records)(data, directory)
 
 
-def _run_files() -> dict[str, bytes]:
+def run_files() -> dict[str, bytes]:
     return {
         "experiment.toml": Experiment(rounds=3).toml().encode(),
         "partition.json": b'{"classes": ["a", "b"], "counts": [[1, 2], [3, 4]], "domains": []}',
@@ -60,12 +60,12 @@ def _run_files() -> dict[str, bytes]:
 
 def _run_file(name: str) -> bytes:
     """A file of a run's directory, after its name."""
-    return name.encode() + b"\n" + _run_files()[name]
+    return name.encode() + b"\n" + run_files()[name]
 
 
 def _read_run_directory(data: bytes, directory: Path) -> None:
     name, _, content = data.partition(b"\n")
-    files = _run_files()
+    files = run_files()
     files[name.decode("latin-1") if name.decode("latin-1") in files else RUN_FILES[0]] = content
     for file, written in files.items():
         (directory / file).write_bytes(written)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from storm.readers.runs import run_files
 from storm.traces import difference, results
 
 import fedadb
@@ -26,6 +27,7 @@ from fedadb.deploy.secret_random import LOG, open_secrets
 from fedadb.experiment.disclosure import disclosures
 from fedadb.experiment.settings import Federation
 from fedadb.export.safetensors_file import read_safetensors
+from fedadb.report.recorded_runs import read_recorded_run
 from fedadb.storage.files import write_atomically
 from fedadb.storage.tensorfile import write_tensors
 from tests.command_line import invoke
@@ -36,6 +38,27 @@ def test_a_damaged_list_of_registered_sites(tmp_path: Path) -> None:
     (tmp_path / accepted_sites.REGISTERED).write_bytes(b"")
     with pytest.raises(Fault, match=r"registered\.json is damaged"):
         accepted_sites.registered_keys(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "valid", "damaged"),
+    [
+        ("rounds.jsonl", '"bytes_down": 4', '"bytes_down": null'),
+        ("rounds.jsonl", '"loss": 1.0', f'"loss": {10**400}'),
+        ("experiment.toml", 'name = "sgd"', "name = []"),
+    ],
+)
+def test_a_run_directory_with_a_value_that_is_none(
+    file: str, valid: str, damaged: str, tmp_path: Path
+) -> None:
+    for name, content in run_files().items():
+        (tmp_path / name).write_bytes(content)
+    assert len(read_recorded_run(tmp_path).rounds) == 3
+    text = (tmp_path / file).read_text()
+    assert valid in text
+    (tmp_path / file).write_text(text.replace(valid, damaged, 1))
+    with pytest.raises(Fault, match=f"{file} is damaged"):
+        read_recorded_run(tmp_path)
 
 
 def test_an_npz_file_with_a_long_damaged_header(tmp_path: Path) -> None:

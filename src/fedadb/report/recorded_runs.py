@@ -189,6 +189,9 @@ def read_recorded_run(directory: Path) -> RecordedRun:
             raise Fault(f"{path} has no {key!r}: another version wrote it")
         if not isinstance(settings[key], kind) or isinstance(settings[key], bool):
             raise Fault(f"{path} is damaged: {key} = {settings[key]!r}")
+    for key, value in settings.items():
+        if key.endswith(".name") and not isinstance(value, str):
+            raise Fault(f"{path} is damaged: {key} = {value!r}")
     rounds = read_records(directory / ROUNDS)
     for record in rounds:
         if missing := [key for key in REQUIRED if key not in record]:

@@ -17,7 +17,8 @@ Record = dict[str, Any]
 REQUIRED = ("round", "accuracy", "loss", "class_accuracy", "clients", "lr", "seconds")
 """The keys of every record; algorithms add their own."""
 
-Number = StrictInt | StrictFloat
+MOST = 2**63  # what a larger whole number counts, no run has
+Number = Annotated[StrictInt, Ge(-MOST), Le(MOST)] | StrictFloat
 Share = Annotated[Number, Ge(0), Le(1)]
 FORMS: dict[str, TypeAdapter[Any]] = {
     "round": TypeAdapter(StrictInt),
@@ -29,6 +30,8 @@ FORMS: dict[str, TypeAdapter[Any]] = {
     "lost": TypeAdapter(dict[StrictStr, StrictStr]),
     "lr": TypeAdapter(Number),
     "seconds": TypeAdapter(Number | None),  # None: secret, because it tells who took part
+    "bytes_down": TypeAdapter(Number),
+    "bytes_up": TypeAdapter(Number),
     "epsilon": TypeAdapter(Annotated[Number, Ge(0)]),
     "delta": TypeAdapter(Share),
     "privacy": TypeAdapter(StrictStr),
