@@ -6,7 +6,7 @@ from typing import Any
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
 from fedadb.deploy.messages import Request
-from fedadb.deploy.refusals import NOT_ALLOWED, OUT_OF_RANGE, Refusal
+from fedadb.deploy.refusals import OUT_OF_RANGE, Refusal
 from fedadb.deploy.reply_checks import SiteCounts
 from fedadb.deploy.secure_site import SecureSite
 from fedadb.experiment.config import Experiment
@@ -14,7 +14,7 @@ from fedadb.experiment.secure_aggregation import counts_alike
 from fedadb.secagg.evaluation_words import evaluation_word_count, evaluation_words
 from fedadb.secagg.fixed_point import Coding, Words
 from fedadb.secagg.masks import EVALUATE, TRAIN
-from fedadb.secagg.reply_words import OutOfRange, reply_words, word_count
+from fedadb.secagg.reply_words import OutOfRange, word_count, words_of
 
 
 def masked_reply(
@@ -40,16 +40,12 @@ def masked_reply(
     secure.require_rows(rows)
     clients, measures = len(secure.roster.public_keys), e.algorithm.measures
     coding = Coding(clients, request.round.examples, e.deployment.secure_range, counts_alike(e))
-    if coding.weight(rows) > coding.total:
-        raise Refusal(
-            NOT_ALLOWED, "this site alone has more rows than the server says that all have"
-        )
     count = word_count(u, measures)
     exchange = secure.exchange(request, received, coding.scale, count, TRAIN)
 
     def words() -> Words:
         try:
-            return reply_words(train(), u, coding, measures)
+            return words_of(train(), u, coding, measures)
         except OutOfRange as error:
             raise Refusal(OUT_OF_RANGE, str(error)) from error
 

@@ -1,0 +1,69 @@
+"""A hostile server against secure aggregation: what it asks one site alone tells nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Context, Message
+
+from fedadb.deploy.messages import table_in, tensors_in
+from fedadb.experiment.config import Experiment
+from tests.deploy.asked_site import AskedSite
+from tests.deploy.secure_federation import NAMES, config, experiment, make_sites
+
+pytestmark = pytest.mark.integration
+FEDAVG = experiment()
+
+
+class SecureAskedSite(AskedSite):
+    """A site with a roster, which its server asks alone."""
+
+    @property
+    def context(self) -> Context:
+        made = super().context
+        made.node_config |= config(self.directory.parent, self.directory.name)
+        return made
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> dict[str, SecureAskedSite]:
+    return ask_sites(make_sites(tmp_path / "sites"))
+
+
+def ask_sites(directory: Path, e: Experiment = FEDAVG) -> dict[str, SecureAskedSite]:
+    return {name: SecureAskedSite(directory / name, e) for name in NAMES}
+
+
+def agree(sites: dict[str, SecureAskedSite], **changes: Any) -> dict[str, Message]:
+    """The sites' answers to the keys of all."""
+    keys = {n: table_in(one.ask("query.key", **changes).content) for n, one in sites.items()}
+    return {n: one.ask("query.roster", keys=keys, **changes) for n, one in sites.items()}
+
+
+def masked(reply: Message) -> torch.Tensor:
+    return tensors_in(reply.content)["masked"].view(torch.int32)
+
+
+def test_no_number_of_all_rows_tells_how_many_a_site_has(
+    sites: dict[str, SecureAskedSite],
+) -> None:
+    """East has 10 rows, and masks its reply whether the server says that all have 5 or 50."""
+    agree(sites)
+    for attempt, rows in enumerate((5, 9, 10, 11, 50)):
+        reply = sites["east"].ask("train", round=[1, 3, 3, rows], attempt=attempt)
+        assert not reply.has_error()
+
+
+def test_the_sum_is_right_whatever_the_server_says_about_the_rows(
+    sites: dict[str, SecureAskedSite],
+) -> None:
+    agree(sites)
+    replies = {
+        rows: sum(
+            masked(one.ask("train", round=[1, 3, 3, rows], attempt=rows, client=k)).long()
+            for k, one in enumerate(sites.values())
+        )
+        for rows in (2, 45)
+    }
+    assert [int(total[-1]) % 2**32 for total in replies.values()] == [45, 45]
