@@ -7,7 +7,10 @@ import pytest
 import torch
 from flwr.app import Context, Message
 
+from fedadb.deploy.masked_answers import FAILED as FAILURES
+from fedadb.deploy.masked_answers import MAX_FAILURES
 from fedadb.deploy.messages import table_in, tensors_in
+from fedadb.deploy.refusals import FAILED, NOT_ALLOWED
 from fedadb.experiment.config import Experiment
 from tests.deploy.asked_site import AskedSite
 from tests.deploy.secure_federation import NAMES, config, experiment, make_sites
@@ -67,3 +70,16 @@ def test_the_sum_is_right_whatever_the_server_says_about_the_rows(
         for rows in (2, 45)
     }
     assert [int(total[-1]) % 2**32 for total in replies.values()] == [45, 45]
+
+
+def test_replies_that_fail_are_few(sites: dict[str, SecureAskedSite]) -> None:
+    """A server could tell from each failure whether one site's update is longer than something."""
+    agree(sites)
+    east = sites["east"]
+    wild = {name: 1e18 * tensor for name, tensor in east.tensors().items()}
+    codes = [east.refusal("train", wild, attempt=a).code for a in range(MAX_FAILURES + 2)]
+    assert codes == [FAILED] * MAX_FAILURES + [NOT_ALLOWED] * 2
+    assert east.refusal("train").code == NOT_ALLOWED
+    (counted,) = east.directory.glob(f"state/*/secagg/{FAILURES}")
+    counted.unlink()  # as the site's log says
+    assert not east.ask("train").has_error()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
 from fedadb.deploy.doctor import Finding, findings, site_checks
-from fedadb.deploy.masked_answers import KEPT, MaskedAnswers
+from fedadb.deploy.masked_answers import KEPT, USED, MaskedAnswers
 from fedadb.deploy.messages import tensors_from_bytes
 from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.deploy.roster import ROSTER, read_roster
@@ -250,6 +250,32 @@ def test_in_any_order_of_messages_no_mask_covers_two_vectors(asked: list[Any]) -
     assert all(len(of_exchange) == 1 for of_exchange in sent.values())
     assert all(len(of_round) == 1 for of_round in rounds.values())
     assert len(stored) <= 2 * KEPT
+
+
+def test_a_site_that_is_killed_before_its_note_masks_nothing_twice(tmp_path: Path) -> None:
+    """It was killed between two files: the answer, and the note that the masks are used."""
+    answers, exchange = MaskedAnswers(tmp_path), Exchange(RUN, NAMES, 1, 0, "00", 16, 1)
+    answers.answer(exchange, lambda: b"first")
+    (tmp_path / USED).unlink()
+    assert answers.answer(exchange, lambda: b"second") == b"first"
+    assert answers.answered_round(1)
+    with pytest.raises(Refusal, match="round 1 was asked for with something else before"):
+        answers.answer(exchange._replace(sent="01"), lambda: b"other")
+    for path in tmp_path.glob("train-*"):
+        path.unlink()
+    with pytest.raises(Refusal, match="its masked reply has been deleted"):
+        answers.answer(exchange, lambda: b"third")
+
+
+def test_two_processes_do_not_mask_the_same_exchange(tmp_path: Path) -> None:
+    answers, exchange = MaskedAnswers(tmp_path), Exchange(RUN, NAMES, 1, 0, "00", 16, 1)
+
+    def meanwhile() -> bytes:
+        with pytest.raises(BadInput, match="another process is using"):
+            answers.answer(exchange, lambda: b"second")
+        return b"first"
+
+    assert answers.answer(exchange, meanwhile) == b"first"
 
 
 def test_a_site_shows_the_fingerprint_before_it_connects(tmp_path: Path) -> None:
