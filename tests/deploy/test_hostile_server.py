@@ -12,7 +12,8 @@ from fedadb.deploy.masked_answers import MAX_FAILURES
 from fedadb.deploy.messages import table_in, tensors_in
 from fedadb.deploy.refusals import FAILED, NOT_ALLOWED
 from fedadb.experiment.config import Experiment
-from tests.deploy.asked_site import AskedSite
+from fedadb.experiment.stored import spec_to_table
+from tests.deploy.asked_site import AskedSite, write_data
 from tests.deploy.secure_federation import NAMES, config, experiment, make_sites
 
 pytestmark = pytest.mark.integration
@@ -83,3 +84,18 @@ def test_replies_that_fail_are_few(sites: dict[str, SecureAskedSite]) -> None:
     (counted,) = east.directory.glob(f"state/*/secagg/{FAILURES}")
     counted.unlink()  # as the site's log says
     assert not east.ask("train").has_error()
+
+
+def test_no_list_of_classes_tells_which_ones_a_site_has(
+    sites: dict[str, SecureAskedSite],
+) -> None:
+    """East lacks the last class, and refuses all lists but the first one that it was told."""
+    east = sites["east"]
+    write_data(east.data, rows=30, classes=9)
+    data = spec_to_table(east.spec)
+    nine, eight = (data | {"classes": data["classes"][:n]} for n in (9, 8))
+    assert not east.ask("query").has_error()
+    said = [east.refusal("query", data=one) for one in (nine, eight)]
+    assert said[0] == said[1]
+    assert "the server stated another form of the data" in said[0].sentence
+    assert not agree(sites)["east"].has_error()

@@ -57,10 +57,10 @@ def word(data: bytes) -> int:
 
 def test_sites_agree_and_their_rows_are_summed(sites: dict[str, SecureSite]) -> None:
     given = offers(sites)
-    answers = [one.agree(given, 10 + k, 5) for k, one in enumerate(sites.values())]
+    answers = [one.agree(given, 10 + k, 5, 0) for k, one in enumerate(sites.values())]
     assert len({digest for digest, _ in answers}) == 1
     assert sum(word(data) for _, data in answers) % 2**32 == 33
-    again = [one.agree(offers(sites), 10 + k, 5) for k, one in enumerate(sites.values())]
+    again = [one.agree(offers(sites), 10 + k, 5, 0) for k, one in enumerate(sites.values())]
     assert again == answers
 
 
@@ -137,16 +137,33 @@ def test_keys_that_are_not_those_of_the_roster_are_refused(
     given = offers(sites)
     change(given, sites)
     with pytest.raises(Refusal, match=sentence):
-        sites["east"].agree(given, 10, 5)
+        sites["east"].agree(given, 10, 5, 0)
+
+
+def test_the_sums_of_two_runs_cannot_be_subtracted(
+    sites: dict[str, SecureSite], made: Path, tmp_path: Path
+) -> None:
+    """Other sites, or other rows at a site, need another seed."""
+    sites["east"].agree(offers(sites), 10, 5, 0)
+    later = {name: site(made, tmp_path, name, "ff" * 16) for name in NAMES}
+    with pytest.raises(Refusal, match=r"had 10 rows in an earlier run .* set another seed than 0"):
+        later["east"].agree(offers(later), 11, 5, 0)
+    fewer = make_sites(tmp_path / "sites", (*NAMES, "south"))
+    four = {n: site(fewer, tmp_path, n, "ee" * 16) for n in (*NAMES, "south")}
+    with pytest.raises(Refusal, match="an earlier run with this seed had other sites") as refused:
+        four["east"].agree(offers(four), 10, 5, 0)
+    assert "had other sites" in refused.value.there
+    four["east"].agree(offers(four), 10, 5, 1)
+    later["east"].agree(offers(later), 10, 5, 0)  # as the first run
 
 
 def test_a_second_key_of_a_site_is_refused(
     sites: dict[str, SecureSite], made: Path, tmp_path: Path
 ) -> None:
-    sites["east"].agree(offers(sites), 10, 5)
+    sites["east"].agree(offers(sites), 10, 5, 0)
     again = sites | {"north": site(made, tmp_path / "lost", "north")}  # its state was deleted
     with pytest.raises(Refusal, match="north has another key than when the run began"):
-        sites["east"].agree(offers(again), 10, 5)
+        sites["east"].agree(offers(again), 10, 5, 0)
 
 
 def test_nothing_is_masked_before_keys_and_after_the_end(sites: dict[str, SecureSite]) -> None:
@@ -155,11 +172,11 @@ def test_nothing_is_masked_before_keys_and_after_the_end(sites: dict[str, Secure
     with pytest.raises(Refusal, match="have not exchanged keys in this run"):
         east.agreed()
     given = offers(sites)
-    digest = east.agree(given, 10, 5)
+    digest = east.agree(given, 10, 5, 0)
     first = east.masked(exchange, words)
     east.end()
     assert east.masked(exchange, words) == first
-    assert east.agree(given, 10, 5) == digest  # a restarted server asks again
+    assert east.agree(given, 10, 5, 0) == digest  # a restarted server asks again
     with pytest.raises(Refusal, match="has deleted its key of the run") as refused:
         east.masked(exchange._replace(t=2), words)
     assert refused.value.code == NOT_ALLOWED

@@ -42,6 +42,7 @@ from fedadb.deploy.site_rules import (
     require_finite,
     require_known_type,
 )
+from fedadb.deploy.stated_data import require_same_data
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import memory_tensors
@@ -88,8 +89,8 @@ def offer_key(message: Message, context: Context) -> Message:
 def agree_on_keys(message: Message, context: Context) -> Message:
     """Check the keys of all sites, and reply with their digest and the masked number of rows."""
     request, site = _prepare(message, context)
-    rounds = int(request.settings["rounds"])
-    digest, rows = _secure_site(request, context).agree(request.keys or {}, len(site.shard), rounds)
+    e, secure = _experiment(context), _secure_site(request, context)
+    digest, rows = secure.agree(request.keys or {}, len(site.shard), e.rounds, e.seed)
     return Message(make_content({"digest": digest}, bytes_record(rows)), reply_to=message)
 
 
@@ -170,6 +171,8 @@ def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
     e, kind = _experiment(context), message.metadata.message_type
     request = read_request(message.content, kind, e)
     spec = read_spec(request.data, e)
+    if e.deployment.secure_aggregation and "state" in config:
+        require_same_data(Path(str(config["state"])), shared_settings(e), request.data)
     if kind != QUERY and "state" in config:
         max_runs = int(config.get("max-runs", MAX_RUNS))
         count_request(Path(str(config["state"])), kind, request, e, max_runs)

@@ -6,7 +6,7 @@ The directory `state/RUN/secagg` holds the private key, what was agreed on, and 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Agreed(BaseModel):
     keys: dict[str, str]  # the public key of each site, in hexadecimal digits
     rows: int  # of this site
     rounds: int  # of the run
+    seed: int | None = None  # of the experiment
 
 
 OFFER_FORM, AGREED_FORM = TypeAdapter(Offer), TypeAdapter(Agreed)
@@ -87,7 +88,9 @@ class SecureSite:
         write_durably(path, offer.model_dump_json().encode())
         return offer
 
-    def agree(self, offers: Mapping[str, Any], rows: int, rounds: int) -> tuple[str, bytes]:
+    def agree(
+        self, offers: Mapping[str, Any], rows: int, rounds: int, seed: int
+    ) -> tuple[str, bytes]:
         """The digest of all keys if they are those of this site's roster; and its masked rows."""
         keys = {name: key.hex() for name, key in self._verified(offers).items()}
         if rows > LARGEST // len(keys):
@@ -100,7 +103,8 @@ class SecureSite:
                     raise _not_allowed(f"{name} has another key than when the run began")
             self.require_rows(rows)
         else:
-            agreed = Agreed(keys=keys, rows=rows, rounds=rounds)
+            self._require_new_seed(keys, rows, seed)
+            agreed = Agreed(keys=keys, rows=rows, rounds=rounds, seed=seed)
             write_durably(path, agreed.model_dump_json().encode())
         digest = roster_digest(self.run, _bytes(keys)).hex()
         exchange = Exchange(self.run, tuple(keys), 0, 0, digest, scale=0, words=1, kind=ROWS)
@@ -141,6 +145,29 @@ class SecureSite:
         """Raise a Refusal if the site's data have changed since the run began."""
         if rows != (before := self.agreed().rows):
             raise Refusal(BAD_DATA, f"this site had {before} rows when the run began, not {rows}")
+
+    def _require_new_seed(self, names: Collection[str], rows: int, seed: int) -> None:
+        """Raise a Refusal if a run with this seed had other sites, or other rows of this site.
+
+        With the same seed, all that has not changed trains from the same weights in the same order:
+        the difference of the two sums would be one site's update.
+        """
+        for path in self.state.glob(f"*/{SECAGG}/{AGREED}"):
+            earlier = read_json(path, AGREED_FORM)
+            if earlier.seed != seed:
+                continue
+            if earlier.keys.keys() != set(names):
+                raise _not_allowed(
+                    "an earlier run with this seed had other sites, and the server could subtract "
+                    f"its sums: set another seed than {seed} at the server and all sites"
+                )
+            if earlier.rows != rows:
+                raise Refusal(
+                    NOT_ALLOWED,
+                    f"this site had {earlier.rows} rows in an earlier run with this seed, not "
+                    f"{rows}, and the server could subtract its sums: set another seed than {seed} "
+                    "at the server and all sites",
+                )
 
     def end(self) -> None:
         """Delete the private key: nobody can compute the masks of this run any more."""
