@@ -172,7 +172,7 @@ def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
     request = read_request(message.content, kind, e)
     spec = read_spec(request.data, e)
     if e.deployment.secure_aggregation and "state" in config:
-        require_same_data(Path(str(config["state"])), shared_settings(e), request.data)
+        require_same_data(Path(str(config["state"])), e, request.data)
     if kind != QUERY and "state" in config:
         max_runs = int(config.get("max-runs", MAX_RUNS))
         count_request(Path(str(config["state"])), kind, request, e, max_runs)

@@ -41,7 +41,8 @@ class MaskedAnswers(NamedTuple):
             return self._answer(exchange, exchange.digest.hex(), make)
 
     def _answer(self, exchange: Exchange, digest: str, make: Callable[[], bytes]) -> bytes:
-        label, path, used = _label(exchange, digest), self._path(exchange.kind, digest), self._used()
+        label, path = _label(exchange, digest), self._path(exchange.kind, digest)
+        used = self._used()
         if used.get(label, digest) != digest:
             raise _refusal(f"round {exchange.t} was asked for with something else before")
         if path.exists():

@@ -10,17 +10,27 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.refusals import NOT_ALLOWED, Refusal
 from fedadb.deploy.secure_site import settings_digest
+from fedadb.experiment.config import Experiment
 from fedadb.storage.files import read_json, write_atomically
 
 STATED = "stated.json"  # file in the site's state: the digest of the form by that of the experiment
 DIGESTS = TypeAdapter(dict[str, str])
 
 
-def require_same_data(state: Path, settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Raise a Refusal if the server stated another form of the data for these settings before."""
-    path, here, stated = state / STATED, settings_digest(settings), settings_digest(data)
+def require_same_data(state: Path, e: Experiment, data: Mapping[str, Any]) -> None:
+    """Raise a Refusal if the server stated another form of the data before.
+
+    Args:
+        state: The site's directory with one subdirectory per run.
+        e: This site's copy of the experiment; with other classes in it, another form is right.
+        data: The form that the server states, as a table.
+    """
+    own = {"classes": e.deployment.classes, "shape": e.deployment.shape}
+    here, stated = settings_digest({**shared_settings(e), **own}), settings_digest(data)
+    path = state / STATED
     known = read_json(path, DIGESTS) if path.exists() else {}
     if known.get(here, stated) != stated:
         raise Refusal(
