@@ -29,6 +29,10 @@ class SecureAskedSite(AskedSite):
         made.node_config |= config(self.directory.parent, self.directory.name)
         return made
 
+    def table(self, kind: str, t: int = 1, **changes: Any) -> dict[str, Any]:
+        round = {"round": [t, FEDAVG.rounds, 3, 45]} if kind == "train" else {}
+        return super().table(kind, t, **round | changes)
+
 
 @pytest.fixture
 def sites(tmp_path: Path) -> dict[str, SecureAskedSite]:
@@ -99,3 +103,43 @@ def test_no_list_of_classes_tells_which_ones_a_site_has(
     assert said[0] == said[1]
     assert "the server stated another form of the data" in said[0].sentence
     assert not agree(sites)["east"].has_error()
+
+
+def sum_of_all(
+    sites: dict[str, SecureAskedSite], t: int, last_used: int, attempt: int
+) -> tuple[int, torch.Tensor]:
+    """The rows and the updates in the sum of what all sites answer to the same order."""
+    total = sum(
+        masked(one.ask("train", t=t, last_used=last_used, attempt=attempt, client=k)).long()
+        for k, one in enumerate(sites.values())
+    )
+    assert isinstance(total, torch.Tensor)
+    numbers = sum(tensor.numel() for tensor in sites["east"].tensors().values())
+    return int(total[numbers]) % 2**32, total[:numbers]
+
+
+def test_a_site_that_trains_a_round_alone_cannot_be_singled_out_by_its_memory(
+    tmp_path: Path,
+) -> None:
+    """MOON remembers the last local model. East alone is asked for round 1 with another model."""
+    sites = ask_sites(make_sites(tmp_path / "sites"), experiment("moon"))
+    agree(sites)
+    sum_of_all(sites, 1, 0, attempt=0)
+    rows, before = sum_of_all(sites, 2, 1, attempt=0)
+    assert rows == 45
+    again, same = sum_of_all(sites, 2, 1, attempt=1)
+    assert again == 45
+    assert torch.equal(same % 2**32, before % 2**32)
+    other = {name: 0.5 * tensor for name, tensor in sites["east"].tensors().items()}
+    assert not sites["east"].ask("train", other, attempt=2).has_error()
+    rows, _ = sum_of_all(sites, 2, 1, attempt=3)
+    assert rows != 45  # masks do not cancel
+
+
+def test_a_site_has_one_number_in_all_runs(sites: dict[str, SecureAskedSite]) -> None:
+    """Another number would change the order of its rows, and nothing at the other sites."""
+    first, second = "aa" * 8, "bb" * 8
+    for run in (first, second):
+        agree(sites, run=run)
+    assert not sites["west"].ask("train", run=first, client=2).has_error()
+    assert sites["west"].refusal("train", run=second, client=1).code == NOT_ALLOWED

@@ -31,9 +31,16 @@ from fedadb.deploy.messages import (
 from fedadb.deploy.refusals import Refusal
 from fedadb.deploy.reply_checks import SiteCounts
 from fedadb.deploy.roster import read_roster
-from fedadb.deploy.secure_site import SecureSite, settings_digest
+from fedadb.deploy.secure_site import SecureSite, order_digest, settings_digest
 from fedadb.deploy.site_learner import SiteLearner, load_site, read_experiment
-from fedadb.deploy.site_memory import FileMemory, NodeStateMemory, SiteMemory, store_memory
+from fedadb.deploy.site_memory import (
+    FileMemory,
+    NodeStateMemory,
+    SiteMemory,
+    TracedMemory,
+    origin,
+    store_memory,
+)
 from fedadb.deploy.site_rules import (
     MAX_RUNS,
     count_request,
@@ -107,13 +114,16 @@ def train(message: Message, context: Context) -> Message:
     """Train one round, and reply with the weights; with secure aggregation, masked."""
     request, site = _prepare(message, context)
     sent = _unpack(site.broadcast, message, site)
-    trained = partial(_train, sent, request, site, _memories(request, context))
+    memories = _memories(request, context)
     if _is_secure(context):
-        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
-        e, rows = _experiment(context), len(site.shard)
-        masked = masked_reply(secure, request, received, e, sent.w, rows, trained)
+        before = origin(memories, request.last_used)
+        order = order_digest(request, tensor_bytes_in(message.content), before)
+        trained = partial(_train, sent, request, site, TracedMemory(memories, order))
+        secure, e, rows = _secure_site(request, context), _experiment(context), len(site.shard)
+        masked = masked_reply(secure, request, order, e, sent.w, rows, trained)
         return Message(make_content({}, bytes_record(masked)), reply_to=message)
-    return Message(make_content({}, tensor_record(pack(trained()))), reply_to=message)
+    reply = _train(sent, request, site, memories)
+    return Message(make_content({}, tensor_record(pack(reply))), reply_to=message)
 
 
 def _train(sent: Any, request: Request, site: SiteLearner, memories: SiteMemory) -> Reply[Any]:
@@ -138,8 +148,9 @@ def evaluate(message: Message, context: Context) -> Message:
     request, site = _prepare(message, context)
     w = _unpack(Weights, message, site).w
     if _is_secure(context):
-        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
-        masked = masked_counts(secure, request, received, partial(_evaluate, w, site))
+        secure = _secure_site(request, context)
+        order = order_digest(request, tensor_bytes_in(message.content))
+        masked = masked_counts(secure, request, order, partial(_evaluate, w, site))
         return Message(make_content({}, bytes_record(masked)), reply_to=message)
     if site.test is None or not len(site.test.y):
         raise Refusal(

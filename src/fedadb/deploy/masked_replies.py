@@ -20,7 +20,7 @@ from fedadb.secagg.reply_words import OutOfRange, word_count, words_of
 def masked_reply(
     secure: SecureSite,
     request: Request,
-    received: bytes,
+    order: str,
     e: Experiment,
     u: Vector,
     rows: int,
@@ -31,17 +31,18 @@ def masked_reply(
     Args:
         secure: The site in this run.
         request: What the server asks for.
-        received: The tensors of the message as they arrived.
+        order: The digest of the order.
         e: This site's copy of the experiment.
-        u: The weights among them.
+        u: The weights that the site received.
         rows: The site's number of rows.
         train: Trains the round.
     """
     secure.require_rows(rows)
+    secure.require_own_number(request.client)
     clients, measures = len(secure.roster.public_keys), e.algorithm.measures
     coding = Coding(clients, request.round.examples, e.deployment.secure_range, counts_alike(e))
     count = word_count(u, measures)
-    exchange = secure.exchange(request, received, coding.scale, count, TRAIN)
+    exchange = secure.exchange(request, order, coding.scale, count, TRAIN)
 
     def words() -> Words:
         try:
@@ -53,11 +54,11 @@ def masked_reply(
 
 
 def masked_counts(
-    secure: SecureSite, request: Request, received: bytes, evaluate: Callable[[], SiteCounts]
+    secure: SecureSite, request: Request, order: str, evaluate: Callable[[], SiteCounts]
 ) -> bytes:
     """The masked words of the evaluation that `evaluate` returns."""
     classes = len(request.data["classes"])
-    exchange = secure.exchange(request, received, 0, evaluation_word_count(classes), EVALUATE)
+    exchange = secure.exchange(request, order, 0, evaluation_word_count(classes), EVALUATE)
 
     def words() -> Words:
         loss, correct, rows = evaluate()

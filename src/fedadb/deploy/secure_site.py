@@ -23,6 +23,7 @@ from fedadb.secagg.fixed_point import LARGEST, Words
 from fedadb.secagg.keys import (
     KEY_BYTES,
     canonical,
+    in_order,
     is_signed,
     make_private_key,
     pair_keys,
@@ -122,18 +123,19 @@ class SecureSite:
 
         return MaskedAnswers(self.directory).answer(exchange, answer)
 
-    def exchange(
-        self, request: Request, received: bytes, scale: int, words: int, kind: str
-    ) -> Exchange:
-        """The exchange that a request asks for, if the keys have been agreed on.
-
-        Masks are bound to all that the server can choose. Otherwise it could single out one site by
-        orders that leave the updates of all others at zero.
-        """
-        order = {"data": request.data, "last_used": request.last_used, "round": request.round}
-        digest = hashlib.sha256(canonical(order) + b"\0" + received).hexdigest()
+    def exchange(self, request: Request, order: str, scale: int, words: int, kind: str) -> Exchange:
+        """The exchange that a request asks for by that order, if the keys have been agreed on."""
         sites, t = tuple(self.agreed().keys), request.round.t
-        return Exchange(self.run, sites, t, request.attempt, digest, scale, words, kind)
+        return Exchange(self.run, sites, t, request.attempt, order, scale, words, kind)
+
+    def require_own_number(self, client: int) -> None:
+        """Raise a Refusal unless this is the client of that number, in the order of the names.
+
+        The order of a client's rows follows from its number, which masks do not depend on: it
+        differs from site to site. A server that changes it for one site would single that one out.
+        """
+        if client != (own := in_order(self.agreed().keys).index(self.roster.name)):
+            raise _not_allowed(f"this site is client {own} of the run, not {client}")
 
     def agreed(self) -> Agreed:
         path = self.directory / AGREED
@@ -206,6 +208,24 @@ class SecureSite:
         if verified[self.roster.name].hex() != self.offer().key:
             raise _not_allowed("the server sent another key than this site's own")
         return verified
+
+
+def order_digest(request: Request, received: bytes, memory: str = "") -> str:
+    """The digest of what the server orders, to which masks are bound.
+
+    It covers all that the server can choose. Otherwise it could single out one site by orders that
+    leave the updates of all others at zero.
+
+    Args:
+        request: What the server asks for.
+        received: The tensors of the message as they arrived.
+        memory: The order by which the memory was trained with which the site begins.
+    """
+    order: dict[str, Any] = {"data": request.data, "last_used": request.last_used}
+    order["round"] = request.round
+    if memory:
+        order["memory"] = memory
+    return hashlib.sha256(canonical(order) + b"\0" + received).hexdigest()
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
