@@ -20,6 +20,7 @@ from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import messages, refusals
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import END_ACTION, KEY_ACTION, QUERY, ROSTER_ACTION
+from fedadb.deploy.digests import order_digest, settings_digest
 from fedadb.deploy.masked_replies import masked_counts, masked_reply
 from fedadb.deploy.messages import (
     Request,
@@ -31,7 +32,7 @@ from fedadb.deploy.messages import (
 from fedadb.deploy.refusals import Refusal
 from fedadb.deploy.reply_checks import SiteCounts
 from fedadb.deploy.roster import read_roster
-from fedadb.deploy.secure_site import SecureSite, order_digest, settings_digest
+from fedadb.deploy.secure_site import SecureSite
 from fedadb.deploy.site_learner import SiteLearner, load_site, read_experiment
 from fedadb.deploy.site_memory import (
     FileMemory,

@@ -3,10 +3,9 @@
 The directory `state/RUN/secagg` holds the private key, what was agreed on, and masked answers.
 """
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from fedadb.deploy.agreed import AGREED, AGREED_FORM, SECAGG, Agreed, require_new_seed
 from fedadb.deploy.masked_answers import MaskedAnswers, write_durably
 from fedadb.deploy.messages import Request, shown, tensors_to_bytes
 from fedadb.deploy.refusals import BAD_DATA, BAD_REQUEST, NOT_ALLOWED, Refusal
@@ -22,7 +22,6 @@ from fedadb.deploy.roster import Roster
 from fedadb.secagg.fixed_point import LARGEST, Words
 from fedadb.secagg.keys import (
     KEY_BYTES,
-    canonical,
     in_order,
     is_signed,
     make_private_key,
@@ -34,8 +33,7 @@ from fedadb.secagg.keys import (
 from fedadb.secagg.masks import ROWS, Exchange, mask
 from fedadb.storage.files import read_json
 
-SECAGG = "secagg"  # directory in the run's memory
-PRIVATE, OFFER, AGREED = "key", "offer.json", "agreed.json"
+PRIVATE, OFFER = "key", "offer.json"
 MASKED = "masked"  # the name of the only tensor in a masked answer
 
 
@@ -48,18 +46,7 @@ class Offer(BaseModel):
     signature: str
 
 
-class Agreed(BaseModel):
-    """What a run began with."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    keys: dict[str, str]  # the public key of each site, in hexadecimal digits
-    rows: int  # of this site
-    rounds: int  # of the run
-    seed: int | None = None  # of the experiment
-
-
-OFFER_FORM, AGREED_FORM = TypeAdapter(Offer), TypeAdapter(Agreed)
+OFFER_FORM = TypeAdapter(Offer)
 
 
 @dataclass(frozen=True)
@@ -104,7 +91,7 @@ class SecureSite:
                     raise _not_allowed(f"{name} has another key than when the run began")
             self.require_rows(rows)
         else:
-            self._require_new_seed(keys, rows, seed)
+            require_new_seed(self.state, keys, rows, seed)
             agreed = Agreed(keys=keys, rows=rows, rounds=rounds, seed=seed)
             write_durably(path, agreed.model_dump_json().encode())
         digest = roster_digest(self.run, _bytes(keys)).hex()
@@ -148,29 +135,6 @@ class SecureSite:
         if rows != (before := self.agreed().rows):
             raise Refusal(BAD_DATA, f"this site had {before} rows when the run began, not {rows}")
 
-    def _require_new_seed(self, names: Collection[str], rows: int, seed: int) -> None:
-        """Raise a Refusal if a run with this seed had other sites, or other rows of this site.
-
-        With the same seed, all that has not changed trains from the same weights in the same order:
-        the difference of the two sums would be one site's update.
-        """
-        for path in self.state.glob(f"*/{SECAGG}/{AGREED}"):
-            earlier = read_json(path, AGREED_FORM)
-            if earlier.seed != seed:
-                continue
-            if earlier.keys.keys() != set(names):
-                raise _not_allowed(
-                    "an earlier run with this seed had other sites, and the server could subtract "
-                    f"its sums: set another seed than {seed} at the server and all sites"
-                )
-            if earlier.rows != rows:
-                raise Refusal(
-                    NOT_ALLOWED,
-                    f"this site had {earlier.rows} rows in an earlier run with this seed, not "
-                    f"{rows}, and the server could subtract its sums: set another seed than {seed} "
-                    "at the server and all sites",
-                )
-
     def end(self) -> None:
         """Delete the private key: nobody can compute the masks of this run any more."""
         (self.directory / PRIVATE).unlink(missing_ok=True)
@@ -208,29 +172,6 @@ class SecureSite:
         if verified[self.roster.name].hex() != self.offer().key:
             raise _not_allowed("the server sent another key than this site's own")
         return verified
-
-
-def order_digest(request: Request, received: bytes, memory: str = "") -> str:
-    """The digest of what the server orders, to which masks are bound.
-
-    It covers all that the server can choose. Otherwise it could single out one site by orders that
-    leave the updates of all others at zero.
-
-    Args:
-        request: What the server asks for.
-        received: The tensors of the message as they arrived.
-        memory: The order by which the memory was trained with which the site begins.
-    """
-    order: dict[str, Any] = {"data": request.data, "last_used": request.last_used}
-    order["round"] = request.round
-    if memory:
-        order["memory"] = memory
-    return hashlib.sha256(canonical(order) + b"\0" + received).hexdigest()
-
-
-def settings_digest(settings: Mapping[str, Any]) -> str:
-    """The digest of shared settings that a site signs with its key."""
-    return hashlib.sha256(canonical(settings)).hexdigest()
 
 
 def forget_finished_runs(state: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedadb.deploy.agreement import shared_settings
+from fedadb.deploy.digests import settings_digest
 from fedadb.deploy.refusals import NOT_ALLOWED, Refusal
-from fedadb.deploy.secure_site import settings_digest
 from fedadb.experiment.config import Experiment
 from fedadb.storage.files import read_json, write_atomically
 
