@@ -55,6 +55,7 @@ def test_explain_without_a_key_lists_every_setting() -> None:
     [
         ("lr", "did you mean local.lr"),
         ("local.batchsize", "did you mean local.batch_size"),
+        ("epochz", "did you mean local.epochs"),
         ("fedproxx", "did you mean fedprox"),
         ("xyzzy", "`fedadb explain` lists all settings"),
     ],

@@ -46,6 +46,13 @@ def experiments_of(name: str) -> Sequence[Experiment]:
     return read_study(STUDIES[name]).experiments
 
 
+def test_a_table_of_the_paper_is_found_by_its_number() -> None:
+    found = [find_study(f"table{number}").stem for number in range(1, 7)]
+    assert found == ["table1", "convergence", "ablation", "beta", "hessian", "pacs"]
+    with pytest.raises(BadInput, match="reproduce table9: is not known"):
+        find_study("table9")
+
+
 def test_every_study_is_known() -> None:
     message = r"reproduce tabel1: is not known; did you mean table1\? Possible are ablation, beta"
     with pytest.raises(BadInput, match=message):
@@ -96,7 +103,7 @@ def test_a_part_of_a_study() -> None:
     ("only", "message"),
     [
         (["dataset=mnist"], "--only dataset=mnist: the values of dataset here are svhn, cinic10"),
-        (["color=red"], "no experiment here has a setting 'color'"),
+        (["color=red"], "no experiment here has a setting 'color'; possible are dataset, algo"),
         (["dataset"], "--only dataset: must be KEY=VALUE"),
         (["dataset=svhn", "alpha=0.5"], "no experiment meets all conditions"),
     ],

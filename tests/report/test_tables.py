@@ -191,3 +191,8 @@ def test_the_accuracy_on_each_domain_in_the_best_rounds(tmp_path: Path) -> None:
     assert table is not None
     assert table.header == ["setting", "method", "0", "1", "mean"]  # the domains have no names
     assert texts(table) == [["digits", "FedADB", "40.00", "60.00", "50.00"]]
+
+
+def test_a_server_without_data_names_those_of_its_sites(tmp_path: Path) -> None:
+    make_run(tmp_path, [0.5, 0.6], deployment={"classes": ["a", "b"], "evaluate": "sites"})
+    assert accuracy_table(compare(tmp_path)).header == ["", "data of the sites"]

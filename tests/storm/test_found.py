@@ -23,6 +23,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.datasets.own import load_npz
 from fedadb.deploy import accepted_sites, site_keys
 from fedadb.deploy.secret_random import LOG, open_secrets
+from fedadb.experiment.disclosure import disclosures
 from fedadb.experiment.settings import Federation
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.storage.files import write_atomically
@@ -42,6 +43,12 @@ def test_notes_of_a_private_run_that_are_none(note: bytes, tmp_path: Path) -> No
     (tmp_path / LOG).write_bytes(note + b"\n")
     with pytest.raises(Fault, match="lacks notes of the 1 recorded rounds"):
         open_secrets(tmp_path, Federation(10, 0.5), 1)
+
+
+def test_a_report_of_a_run_whose_settings_are_damaged() -> None:
+    table = fedadb.Experiment(rounds=3).table()
+    table["deployment"]["min_replies"] = ""
+    assert disclosures(table)
 
 
 def test_an_npz_file_with_a_member_that_is_no_array(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command `reproduce`: the paper's tables and figures."""
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -41,8 +42,9 @@ def complete_study(incomplete: str) -> list[str]:
 
 REPRODUCE_HELP = f"""Run the experiments behind a table or figure of the paper, and report on them.
 
-NAME is one of {", ".join(STUDIES)}; or the path of your own study in TOML. Finished runs are
-skipped. Studies that have runs in common share them if --out is the same.
+NAME is one of {", ".join(STUDIES)}; table2 to table6, by their numbers in the paper; or the path
+of your own study in TOML. Finished runs are skipped. Studies that have runs in common share them if
+--out is the same.
 """
 
 
@@ -141,11 +143,16 @@ def find_study(name: str) -> Path:
     """The file of a study: one of the paper's by its name, or the user's own by its path."""
     if name.endswith(".toml"):
         return Path(name)
-    if name not in STUDIES:
-        from fedadb.experiment.validation import suggest
+    if name in STUDIES:
+        return STUDIES[name]
+    from fedadb.experiment.toml_tables import load_toml
+    from fedadb.experiment.validation import suggest
 
-        raise BadInput(f"reproduce {name}: is not known; {suggest(name, STUDIES)}")
-    return STUDIES[name]
+    if table := re.fullmatch(r"table(\d)", name):  # most studies have other names than the paper's
+        for path in STUDIES.values():
+            if load_toml(path)["title"].startswith(f"Table {table[1]}:"):
+                return path
+    raise BadInput(f"reproduce {name}: is not known; {suggest(name, STUDIES)}")
 
 
 def write_page(runs: Sequence[Path], title: str, out: Path) -> Path:

@@ -49,9 +49,9 @@ def _fewest_replies(settings: Mapping[str, Any]) -> int:
     if settings.get("federation.sampling") == "poisson":
         return 1
     clients, participation = (settings[f"federation.{k}"] for k in ("clients", "participation"))
-    least = settings.get("deployment.min_replies", "none")
+    least = settings.get("deployment.min_replies")  # a number, or "none"
     asked = Federation(clients, participation).sampled
-    return replies_needed(asked, None if least == "none" else least)
+    return replies_needed(asked, least if isinstance(least, int) else None)
 
 
 def _server(secure: bool, private: bool, site_tests: bool) -> Disclosure:

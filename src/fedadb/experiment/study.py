@@ -149,7 +149,9 @@ def select(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Exper
         known = list(dict.fromkeys(setting_of(e, key) for e in experiments))
         if known == [None]:
             near = near_settings(key)
-            hint = f"; did you mean {' or '.join(near)}?" if near and key not in near else ""
+            hint = "; possible are dataset, algorithm, scenario, alpha, seed and all settings"
+            if near and key not in near:
+                hint = f"; did you mean {' or '.join(near)}?"
             raise BadInput(f"--only {condition}: no experiment here has a setting {key!r}{hint}")
         values = [_matching(value, known) for value in wanted.split(",")]
         if None in values:

@@ -161,9 +161,14 @@ def unknown_setting(key: str, known: Collection[str]) -> str:
 
 def near_settings(key: str) -> list[str]:
     """Up to three settings, of any table, that may be meant by a dotted name."""
-    name = key.lower().rpartition(".")[2]
-    same = [one for one in setting_keys() if one.rpartition(".")[2] == name]
-    return (same or difflib.get_close_matches(key.lower(), setting_keys()))[:3]
+    name, known = key.lower().rpartition(".")[2], setting_keys()
+    last = {one: one.rpartition(".")[2] for one in known}
+    same = [one for one in known if last[one] == name]
+    near = same or difflib.get_close_matches(key.lower(), known)
+    if not near:
+        names = difflib.get_close_matches(name, set(last.values()), n=1, cutoff=0.8)
+        near = [one for one in known if last[one] in names]
+    return near[:3]
 
 
 def explain(error: ValidationError, path: str, model: type[BaseModel]) -> str:
