@@ -1,5 +1,6 @@
 """Three sites in this process that have each other's public keys, for secure aggregation."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ def experiment(algorithm: Any = "fedavg", rounds: int = 3, **deployment: Any) ->
     )
 
 
-def make_sites(directory: Path) -> Path:
+def make_sites(directory: Path, names: Sequence[str] = NAMES) -> Path:
     """Give each site a few rows, a key, and the public keys of all."""
-    for k, name in enumerate(NAMES):
+    for k, name in enumerate(names):
         keys.make_site_keys(directory / name)
         write_data(directory / name / "data.npz", rows=10 + 5 * k)
-    for name in NAMES:
-        copy_roster(directory, name)
+    for name in names:
+        copy_roster(directory, name, names)
     return directory
 
 
@@ -49,10 +50,10 @@ def give_rows_of_clients(directory: Path, e: Experiment) -> None:
         np.savez(file, x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
 
 
-def copy_roster(directory: Path, name: str) -> None:
+def copy_roster(directory: Path, name: str, names: Sequence[str] = NAMES) -> None:
     roster = directory / name / ROSTER
     roster.mkdir(exist_ok=True)
-    for other in NAMES:
+    for other in names:
         public = (directory / other / keys.SITE_PUBLIC).read_bytes()
         (roster / f"{other}.pub").write_bytes(public)
 

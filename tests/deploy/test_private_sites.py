@@ -14,7 +14,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.deploy.client_app import app
 from fedadb.deploy.messages import make_content, table_in, tensor_record, tensors_in
 from fedadb.deploy.secret_random import LOG, normals, open_secrets, uniforms
-from fedadb.deploy.server_app import train_with_sites
+from fedadb.deploy.server_app import reported, status_file, train_with_sites
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import Federation
 from fedadb.filters.accounting import Accountant
@@ -114,6 +114,12 @@ def test_the_secrets_belong_to_their_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     assert source.keys[1].hex() not in (tmp_path / "secrets" / LOG).read_text()
     assert "keys" not in repr(source)
+
+
+def test_a_status_which_names_the_asked_sites_belongs_to_its_owner(tmp_path: Path) -> None:
+    with reported(tmp_path / "run") as write_status:
+        write_status("round 3: asked hospital-of-x")
+        assert stat.S_IMODE(status_file(tmp_path / "run").stat().st_mode) == 0o600
 
 
 def test_without_its_notes_a_run_cannot_be_counted(tmp_path: Path) -> None:

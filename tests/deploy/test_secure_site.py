@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedadb.core.errors import BadInput
 from fedadb.deploy import keys
 from fedadb.deploy.doctor import Finding, findings, site_checks
-from fedadb.deploy.masked_answers import KEPT, MaskedAnswers
+from fedadb.deploy.masked_answers import KEPT, USED, MaskedAnswers
 from fedadb.deploy.messages import tensors_from_bytes
 from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.deploy.roster import ROSTER, read_roster
@@ -57,10 +57,10 @@ def word(data: bytes) -> int:
 
 def test_sites_agree_and_their_rows_are_summed(sites: dict[str, SecureSite]) -> None:
     given = offers(sites)
-    answers = [one.agree(given, 10 + k, 5) for k, one in enumerate(sites.values())]
+    answers = [one.agree(given, 10 + k, 5, 0) for k, one in enumerate(sites.values())]
     assert len({digest for digest, _ in answers}) == 1
     assert sum(word(data) for _, data in answers) % 2**32 == 33
-    again = [one.agree(offers(sites), 10 + k, 5) for k, one in enumerate(sites.values())]
+    again = [one.agree(offers(sites), 10 + k, 5, 0) for k, one in enumerate(sites.values())]
     assert again == answers
 
 
@@ -137,16 +137,33 @@ def test_keys_that_are_not_those_of_the_roster_are_refused(
     given = offers(sites)
     change(given, sites)
     with pytest.raises(Refusal, match=sentence):
-        sites["east"].agree(given, 10, 5)
+        sites["east"].agree(given, 10, 5, 0)
+
+
+def test_the_sums_of_two_runs_cannot_be_subtracted(
+    sites: dict[str, SecureSite], made: Path, tmp_path: Path
+) -> None:
+    """Other sites, or other rows at a site, need another seed."""
+    sites["east"].agree(offers(sites), 10, 5, 0)
+    later = {name: site(made, tmp_path, name, "ff" * 16) for name in NAMES}
+    with pytest.raises(Refusal, match=r"had 10 rows in an earlier run .* set another seed than 0"):
+        later["east"].agree(offers(later), 11, 5, 0)
+    fewer = make_sites(tmp_path / "sites", (*NAMES, "south"))
+    four = {n: site(fewer, tmp_path, n, "ee" * 16) for n in (*NAMES, "south")}
+    with pytest.raises(Refusal, match="an earlier run with this seed had other sites") as refused:
+        four["east"].agree(offers(four), 10, 5, 0)
+    assert "had other sites" in refused.value.there
+    four["east"].agree(offers(four), 10, 5, 1)
+    later["east"].agree(offers(later), 10, 5, 0)  # as the first run
 
 
 def test_a_second_key_of_a_site_is_refused(
     sites: dict[str, SecureSite], made: Path, tmp_path: Path
 ) -> None:
-    sites["east"].agree(offers(sites), 10, 5)
+    sites["east"].agree(offers(sites), 10, 5, 0)
     again = sites | {"north": site(made, tmp_path / "lost", "north")}  # its state was deleted
     with pytest.raises(Refusal, match="north has another key than when the run began"):
-        sites["east"].agree(offers(again), 10, 5)
+        sites["east"].agree(offers(again), 10, 5, 0)
 
 
 def test_nothing_is_masked_before_keys_and_after_the_end(sites: dict[str, SecureSite]) -> None:
@@ -155,11 +172,11 @@ def test_nothing_is_masked_before_keys_and_after_the_end(sites: dict[str, Secure
     with pytest.raises(Refusal, match="have not exchanged keys in this run"):
         east.agreed()
     given = offers(sites)
-    digest = east.agree(given, 10, 5)
+    digest = east.agree(given, 10, 5, 0)
     first = east.masked(exchange, words)
     east.end()
     assert east.masked(exchange, words) == first
-    assert east.agree(given, 10, 5) == digest  # a restarted server asks again
+    assert east.agree(given, 10, 5, 0) == digest  # a restarted server asks again
     with pytest.raises(Refusal, match="has deleted its key of the run") as refused:
         east.masked(exchange._replace(t=2), words)
     assert refused.value.code == NOT_ALLOWED
@@ -250,6 +267,32 @@ def test_in_any_order_of_messages_no_mask_covers_two_vectors(asked: list[Any]) -
     assert all(len(of_exchange) == 1 for of_exchange in sent.values())
     assert all(len(of_round) == 1 for of_round in rounds.values())
     assert len(stored) <= 2 * KEPT
+
+
+def test_a_site_that_is_killed_before_its_note_masks_nothing_twice(tmp_path: Path) -> None:
+    """It was killed between two files: the answer, and the note that the masks are used."""
+    answers, exchange = MaskedAnswers(tmp_path), Exchange(RUN, NAMES, 1, 0, "00", 16, 1)
+    answers.answer(exchange, lambda: b"first")
+    (tmp_path / USED).unlink()
+    assert answers.answer(exchange, lambda: b"second") == b"first"
+    assert answers.answered_round(1)
+    with pytest.raises(Refusal, match="round 1 was asked for with something else before"):
+        answers.answer(exchange._replace(sent="01"), lambda: b"other")
+    for path in tmp_path.glob("train-*"):
+        path.unlink()
+    with pytest.raises(Refusal, match="its masked reply has been deleted"):
+        answers.answer(exchange, lambda: b"third")
+
+
+def test_two_processes_do_not_mask_the_same_exchange(tmp_path: Path) -> None:
+    answers, exchange = MaskedAnswers(tmp_path), Exchange(RUN, NAMES, 1, 0, "00", 16, 1)
+
+    def meanwhile() -> bytes:
+        with pytest.raises(BadInput, match="another process is using"):
+            answers.answer(exchange, lambda: b"second")
+        return b"first"
+
+    assert answers.answer(exchange, meanwhile) == b"first"
 
 
 def test_a_site_shows_the_fingerprint_before_it_connects(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import messages, refusals
 from fedadb.deploy.agreement import shared_settings
 from fedadb.deploy.delivery import END_ACTION, KEY_ACTION, QUERY, ROSTER_ACTION
+from fedadb.deploy.digests import order_digest, settings_digest
 from fedadb.deploy.masked_replies import masked_counts, masked_reply
 from fedadb.deploy.messages import (
     Request,
@@ -31,9 +32,16 @@ from fedadb.deploy.messages import (
 from fedadb.deploy.refusals import Refusal
 from fedadb.deploy.reply_checks import SiteCounts
 from fedadb.deploy.roster import read_roster
-from fedadb.deploy.secure_site import SecureSite, settings_digest
+from fedadb.deploy.secure_site import SecureSite
 from fedadb.deploy.site_learner import SiteLearner, load_site, read_experiment
-from fedadb.deploy.site_memory import FileMemory, NodeStateMemory, SiteMemory, store_memory
+from fedadb.deploy.site_memory import (
+    FileMemory,
+    NodeStateMemory,
+    SiteMemory,
+    TracedMemory,
+    origin,
+    store_memory,
+)
 from fedadb.deploy.site_rules import (
     MAX_RUNS,
     count_request,
@@ -42,6 +50,7 @@ from fedadb.deploy.site_rules import (
     require_finite,
     require_known_type,
 )
+from fedadb.deploy.stated_data import require_same_data
 from fedadb.engine.cohorts import train_client
 from fedadb.engine.evaluate import TestSet
 from fedadb.engine.local import memory_tensors
@@ -88,8 +97,8 @@ def offer_key(message: Message, context: Context) -> Message:
 def agree_on_keys(message: Message, context: Context) -> Message:
     """Check the keys of all sites, and reply with their digest and the masked number of rows."""
     request, site = _prepare(message, context)
-    rounds = int(request.settings["rounds"])
-    digest, rows = _secure_site(request, context).agree(request.keys or {}, len(site.shard), rounds)
+    e, secure = _experiment(context), _secure_site(request, context)
+    digest, rows = secure.agree(request.keys or {}, len(site.shard), e.rounds, e.seed)
     return Message(make_content({"digest": digest}, bytes_record(rows)), reply_to=message)
 
 
@@ -106,13 +115,16 @@ def train(message: Message, context: Context) -> Message:
     """Train one round, and reply with the weights; with secure aggregation, masked."""
     request, site = _prepare(message, context)
     sent = _unpack(site.broadcast, message, site)
-    trained = partial(_train, sent, request, site, _memories(request, context))
+    memories = _memories(request, context)
     if _is_secure(context):
-        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
-        e, rows = _experiment(context), len(site.shard)
-        masked = masked_reply(secure, request, received, e, sent.w, rows, trained)
+        before = origin(memories, request.last_used)
+        order = order_digest(request, tensor_bytes_in(message.content), before)
+        trained = partial(_train, sent, request, site, TracedMemory(memories, order))
+        secure, e, rows = _secure_site(request, context), _experiment(context), len(site.shard)
+        masked = masked_reply(secure, request, order, e, sent.w, rows, trained)
         return Message(make_content({}, bytes_record(masked)), reply_to=message)
-    return Message(make_content({}, tensor_record(pack(trained()))), reply_to=message)
+    reply = _train(sent, request, site, memories)
+    return Message(make_content({}, tensor_record(pack(reply))), reply_to=message)
 
 
 def _train(sent: Any, request: Request, site: SiteLearner, memories: SiteMemory) -> Reply[Any]:
@@ -137,8 +149,9 @@ def evaluate(message: Message, context: Context) -> Message:
     request, site = _prepare(message, context)
     w = _unpack(Weights, message, site).w
     if _is_secure(context):
-        secure, received = _secure_site(request, context), tensor_bytes_in(message.content)
-        masked = masked_counts(secure, request, received, partial(_evaluate, w, site))
+        secure = _secure_site(request, context)
+        order = order_digest(request, tensor_bytes_in(message.content))
+        masked = masked_counts(secure, request, order, partial(_evaluate, w, site))
         return Message(make_content({}, bytes_record(masked)), reply_to=message)
     if site.test is None or not len(site.test.y):
         raise Refusal(
@@ -170,6 +183,8 @@ def _prepare(message: Message, context: Context) -> tuple[Request, SiteLearner]:
     e, kind = _experiment(context), message.metadata.message_type
     request = read_request(message.content, kind, e)
     spec = read_spec(request.data, e)
+    if e.deployment.secure_aggregation and "state" in config:
+        require_same_data(Path(str(config["state"])), e, request.data)
     if kind != QUERY and "state" in config:
         max_runs = int(config.get("max-runs", MAX_RUNS))
         count_request(Path(str(config["state"])), kind, request, e, max_runs)

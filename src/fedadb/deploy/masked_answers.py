@@ -12,11 +12,16 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from fedadb.deploy.refusals import MASK_USED, Refusal
+from fedadb.deploy.refusals import MASK_USED, NOT_ALLOWED, Refusal
 from fedadb.secagg.masks import TRAIN, Exchange
-from fedadb.storage.files import read_json, write_atomically
+from fedadb.storage.files import locked, read_json, write_atomically
 
 USED = "used.json"  # the digest of every exchange that was answered
+FAILED = "failed.json"  # the number of exchanges that failed at this site
+# Whether a site's training fails depends on its data, and on a model that the server chose: each
+# failure tells the server something about this site alone.
+MAX_FAILURES = 10
+COUNT = TypeAdapter(int)
 KEPT = 2  # answers of each kind: the server asks again for the newest one only
 DIGESTS = TypeAdapter(dict[str, str])
 
@@ -31,26 +36,50 @@ class MaskedAnswers(NamedTuple):
 
         A Refusal if the masks of the exchange may have been used for an answer that is gone.
         """
-        digest, used = exchange.digest.hex(), self._used()
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locked(self.directory):  # two processes would mask two replies
+            return self._answer(exchange, exchange.digest.hex(), make)
+
+    def _answer(self, exchange: Exchange, digest: str, make: Callable[[], bytes]) -> bytes:
         label, path = _label(exchange, digest), self._path(exchange.kind, digest)
+        used = self._used()
         if used.get(label, digest) != digest:
             raise _refusal(f"round {exchange.t} was asked for with something else before")
         if path.exists():
-            return path.read_bytes()
-        if digest in used.values():
+            answer = path.read_bytes()
+        elif digest in used.values():
             raise _refusal("its masked reply has been deleted")
-        answer = make()
-        write_durably(path, answer)
-        write_durably(self.directory / USED, DIGESTS.dump_json(used | {label: digest}))
-        self._delete_old([*used, label], used | {label: digest}, exchange.kind)
+        else:
+            answer = self._try(make)
+            write_durably(path, answer)
+        if label not in used:  # also if the site was killed before it noted a stored answer
+            used[label] = digest
+            write_durably(self.directory / USED, DIGESTS.dump_json(used))
+            self._delete_old(used, exchange.kind)
         return answer
+
+    def _try(self, make: Callable[[], bytes]) -> bytes:
+        """What `make` makes; a Refusal if that failed too often in this run."""
+        path = self.directory / FAILED
+        failures = read_json(path, COUNT) if path.exists() else 0
+        if failures >= MAX_FAILURES:
+            raise Refusal(
+                NOT_ALLOWED,
+                f"{failures} replies failed in this run, and each failure may tell the server "
+                f"something about this site's data; if you trust the server, delete {path}",
+            )
+        try:
+            return make()
+        except Exception:
+            write_durably(path, COUNT.dump_json(failures + 1))
+            raise
 
     def answered_round(self, t: int) -> bool:
         """Whether round t was answered, in any attempt."""
         return any(label.startswith(f"{TRAIN} {t} ") for label in self._used())
 
-    def _delete_old(self, labels: list[str], used: dict[str, str], kind: str) -> None:
-        of_kind = [used[label] for label in labels if label.startswith(f"{kind} ")]
+    def _delete_old(self, used: dict[str, str], kind: str) -> None:
+        of_kind = [digest for label, digest in used.items() if label.startswith(f"{kind} ")]
         for digest in of_kind[:-KEPT]:
             self._path(kind, digest).unlink(missing_ok=True)
 

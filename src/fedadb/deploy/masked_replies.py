@@ -6,7 +6,7 @@ from typing import Any
 from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
 from fedadb.deploy.messages import Request
-from fedadb.deploy.refusals import NOT_ALLOWED, OUT_OF_RANGE, Refusal
+from fedadb.deploy.refusals import OUT_OF_RANGE, Refusal
 from fedadb.deploy.reply_checks import SiteCounts
 from fedadb.deploy.secure_site import SecureSite
 from fedadb.experiment.config import Experiment
@@ -14,13 +14,13 @@ from fedadb.experiment.secure_aggregation import counts_alike
 from fedadb.secagg.evaluation_words import evaluation_word_count, evaluation_words
 from fedadb.secagg.fixed_point import Coding, Words
 from fedadb.secagg.masks import EVALUATE, TRAIN
-from fedadb.secagg.reply_words import OutOfRange, reply_words, word_count
+from fedadb.secagg.reply_words import OutOfRange, word_count, words_of
 
 
 def masked_reply(
     secure: SecureSite,
     request: Request,
-    received: bytes,
+    order: str,
     e: Experiment,
     u: Vector,
     rows: int,
@@ -31,25 +31,22 @@ def masked_reply(
     Args:
         secure: The site in this run.
         request: What the server asks for.
-        received: The tensors of the message as they arrived.
+        order: The digest of the order.
         e: This site's copy of the experiment.
-        u: The weights among them.
+        u: The weights that the site received.
         rows: The site's number of rows.
         train: Trains the round.
     """
     secure.require_rows(rows)
+    secure.require_own_number(request.client)
     clients, measures = len(secure.roster.public_keys), e.algorithm.measures
     coding = Coding(clients, request.round.examples, e.deployment.secure_range, counts_alike(e))
-    if coding.weight(rows) > coding.total:
-        raise Refusal(
-            NOT_ALLOWED, "this site alone has more rows than the server says that all have"
-        )
     count = word_count(u, measures)
-    exchange = secure.exchange(request, received, coding.scale, count, TRAIN)
+    exchange = secure.exchange(request, order, coding.scale, count, TRAIN)
 
     def words() -> Words:
         try:
-            return reply_words(train(), u, coding, measures)
+            return words_of(train(), u, coding, measures)
         except OutOfRange as error:
             raise Refusal(OUT_OF_RANGE, str(error)) from error
 
@@ -57,11 +54,11 @@ def masked_reply(
 
 
 def masked_counts(
-    secure: SecureSite, request: Request, received: bytes, evaluate: Callable[[], SiteCounts]
+    secure: SecureSite, request: Request, order: str, evaluate: Callable[[], SiteCounts]
 ) -> bytes:
     """The masked words of the evaluation that `evaluate` returns."""
     classes = len(request.data["classes"])
-    exchange = secure.exchange(request, received, 0, evaluation_word_count(classes), EVALUATE)
+    exchange = secure.exchange(request, order, 0, evaluation_word_count(classes), EVALUATE)
 
     def words() -> Words:
         loss, correct, rows = evaluate()

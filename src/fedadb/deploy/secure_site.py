@@ -3,7 +3,6 @@
 The directory `state/RUN/secagg` holds the private key, what was agreed on, and masked answers.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from fedadb.deploy.agreed import AGREED, AGREED_FORM, SECAGG, Agreed, require_new_seed
 from fedadb.deploy.masked_answers import MaskedAnswers, write_durably
 from fedadb.deploy.messages import Request, shown, tensors_to_bytes
 from fedadb.deploy.refusals import BAD_DATA, BAD_REQUEST, NOT_ALLOWED, Refusal
@@ -22,7 +22,7 @@ from fedadb.deploy.roster import Roster
 from fedadb.secagg.fixed_point import LARGEST, Words
 from fedadb.secagg.keys import (
     KEY_BYTES,
-    canonical,
+    in_order,
     is_signed,
     make_private_key,
     pair_keys,
@@ -33,8 +33,7 @@ from fedadb.secagg.keys import (
 from fedadb.secagg.masks import ROWS, Exchange, mask
 from fedadb.storage.files import read_json
 
-SECAGG = "secagg"  # directory in the run's memory
-PRIVATE, OFFER, AGREED = "key", "offer.json", "agreed.json"
+PRIVATE, OFFER = "key", "offer.json"
 MASKED = "masked"  # the name of the only tensor in a masked answer
 
 
@@ -47,17 +46,7 @@ class Offer(BaseModel):
     signature: str
 
 
-class Agreed(BaseModel):
-    """What a run began with."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    keys: dict[str, str]  # the public key of each site, in hexadecimal digits
-    rows: int  # of this site
-    rounds: int  # of the run
-
-
-OFFER_FORM, AGREED_FORM = TypeAdapter(Offer), TypeAdapter(Agreed)
+OFFER_FORM = TypeAdapter(Offer)
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,9 @@ class SecureSite:
         write_durably(path, offer.model_dump_json().encode())
         return offer
 
-    def agree(self, offers: Mapping[str, Any], rows: int, rounds: int) -> tuple[str, bytes]:
+    def agree(
+        self, offers: Mapping[str, Any], rows: int, rounds: int, seed: int
+    ) -> tuple[str, bytes]:
         """The digest of all keys if they are those of this site's roster; and its masked rows."""
         keys = {name: key.hex() for name, key in self._verified(offers).items()}
         if rows > LARGEST // len(keys):
@@ -100,7 +91,8 @@ class SecureSite:
                     raise _not_allowed(f"{name} has another key than when the run began")
             self.require_rows(rows)
         else:
-            agreed = Agreed(keys=keys, rows=rows, rounds=rounds)
+            require_new_seed(self.state, keys, rows, seed)
+            agreed = Agreed(keys=keys, rows=rows, rounds=rounds, seed=seed)
             write_durably(path, agreed.model_dump_json().encode())
         digest = roster_digest(self.run, _bytes(keys)).hex()
         exchange = Exchange(self.run, tuple(keys), 0, 0, digest, scale=0, words=1, kind=ROWS)
@@ -118,18 +110,19 @@ class SecureSite:
 
         return MaskedAnswers(self.directory).answer(exchange, answer)
 
-    def exchange(
-        self, request: Request, received: bytes, scale: int, words: int, kind: str
-    ) -> Exchange:
-        """The exchange that a request asks for, if the keys have been agreed on.
-
-        Masks are bound to all that the server can choose. Otherwise it could single out one site by
-        orders that leave the updates of all others at zero.
-        """
-        order = {"data": request.data, "last_used": request.last_used, "round": request.round}
-        digest = hashlib.sha256(canonical(order) + b"\0" + received).hexdigest()
+    def exchange(self, request: Request, order: str, scale: int, words: int, kind: str) -> Exchange:
+        """The exchange that a request asks for by that order, if the keys have been agreed on."""
         sites, t = tuple(self.agreed().keys), request.round.t
-        return Exchange(self.run, sites, t, request.attempt, digest, scale, words, kind)
+        return Exchange(self.run, sites, t, request.attempt, order, scale, words, kind)
+
+    def require_own_number(self, client: int) -> None:
+        """Raise a Refusal unless this is the client of that number, in the order of the names.
+
+        The order of a client's rows follows from its number, which masks do not depend on: it
+        differs from site to site. A server that changes it for one site would single that one out.
+        """
+        if client != (own := in_order(self.agreed().keys).index(self.roster.name)):
+            raise _not_allowed(f"this site is client {own} of the run, not {client}")
 
     def agreed(self) -> Agreed:
         path = self.directory / AGREED
@@ -179,11 +172,6 @@ class SecureSite:
         if verified[self.roster.name].hex() != self.offer().key:
             raise _not_allowed("the server sent another key than this site's own")
         return verified
-
-
-def settings_digest(settings: Mapping[str, Any]) -> str:
-    """The digest of shared settings that a site signs with its key."""
-    return hashlib.sha256(canonical(settings)).hexdigest()
 
 
 def forget_finished_runs(state: Path) -> None:

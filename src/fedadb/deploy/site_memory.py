@@ -17,6 +17,7 @@ from fedadb.storage.files import write_atomically
 from fedadb.storage.run_directory import EARLIER_CHECKPOINTS
 
 MAX_ROUND = 1_000_000_000
+ORDER_BYTES = 32  # of the digest of an order
 SiteMemory = MutableMapping[int, bytes]  # the packed memory after each round, by round
 
 
@@ -73,6 +74,38 @@ class NodeStateMemory(SiteMemory):
 
     def __len__(self) -> int:
         return len(self.state.array_records)
+
+
+class TracedMemory(SiteMemory):
+    """Stores with each memory the digest of the order by which the site was trained.
+
+    With secure aggregation, a server could otherwise let one site alone train a round again with
+    another model. What this site sends in the next round would then differ, and nothing else: the
+    difference of two sums would be one site's. So masks depend on the origin of the memory.
+    """
+
+    def __init__(self, memories: SiteMemory, order: str) -> None:
+        self.memories, self.order = memories, bytes.fromhex(order)
+
+    def __getitem__(self, t: int) -> bytes:
+        return self.memories[t][ORDER_BYTES:]
+
+    def __setitem__(self, t: int, data: bytes) -> None:
+        self.memories[t] = self.order + data
+
+    def __delitem__(self, t: int) -> None:
+        del self.memories[t]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.memories)
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+
+def origin(memories: SiteMemory, t: int) -> str:
+    """The order by which the traced memory after round t was trained; empty if there is none."""
+    return memories.get(t, b"")[:ORDER_BYTES].hex()
 
 
 def store_memory(memory: SiteMemory, last_used: int, t: int, data: bytes) -> None:

@@ -34,8 +34,17 @@ def word_count(u: Vector, measures: Sequence[str]) -> int:
 
 
 def reply_words(reply: Reply[Any], u: Vector, coding: Coding, measures: Sequence[str]) -> Words:
-    """The words of a reply by a client that received the weights u.
+    """The words of a reply by a client that received the weights u, if it can be one of all."""
+    if not 1 <= (weight := coding.weight(int(reply.examples))) <= coding.total:
+        raise Fault(f"it has {weight} rows, but the rows of all are {coding.total}")
+    return words_of(reply, u, coding, measures)
 
+
+def words_of(reply: Reply[Any], u: Vector, coding: Coding, measures: Sequence[str]) -> Words:
+    """The words of a reply, whatever the coding says about the rows of all clients.
+
+    A site uses this, because the server tells it the rows of all, and could learn a site's own from
+    the numbers at which the site refuses. With too few, the sum wraps: it is still that of all.
     Nothing is clipped here, because that would bias the mean. A weight that changed too much raises
     OutOfRange.
     """
@@ -45,8 +54,6 @@ def reply_words(reply: Reply[Any], u: Vector, coding: Coding, measures: Sequence
             f"{type(reply.upload).__name__}; choose a method that uploads weights only"
         )
     weight, scale = coding.weight(int(reply.examples)), coding.scale
-    if not 1 <= weight <= coding.total:
-        raise Fault(f"it has {weight} rows, but the rows of all are {coding.total}")
     words = np.empty(word_count(u, measures), dtype=np.uint32)
     for start, delta in _changes(reply.w, u):
         _require_in_range(delta, start, u, coding.largest)

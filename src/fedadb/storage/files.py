@@ -16,11 +16,14 @@ from fedadb.core.errors import BadInput, Fault
 T = TypeVar("T")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step, so that a crash leaves either the old one or the new one."""
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Replace the file in one step, so that a crash leaves either the old one or the new one.
+
+    `mode` says who may read the new one, as far as the process's umask allows it.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
