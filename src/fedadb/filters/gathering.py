@@ -1,6 +1,6 @@
 """All replies of a round at once, for rules that compare them with each other."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -100,17 +100,22 @@ def assumed_faulty(f: int | Literal["auto"], m: int) -> int:
     return (m - 1) // 4 if f == "auto" else f
 
 
-def combined(
-    filter: Filter,
-    replies: Iterable[Reply[Any] | MissingReply],
-    u: Vector,
-    round: Round,
-    combine: Callable[[Gathered], Iterator[Reply[Any] | MissingReply]],
-) -> Iterator[Reply[Any] | MissingReply]:
-    """What the filter's rule `combine` makes of all replies, if there are enough; or of none."""
-    gathered = Gathered(replies, u)
-    gathered.require(filter, round)
-    yield from combine(gathered) if gathered.replies else gathered.answers
+class GatheringFilter(Filter):
+    """A filter whose server's end needs all replies at once; `combine` takes `incoming`'s place."""
+
+    replaces_replies = True
+
+    def combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+        """What the server uses in place of the replies, of which there is at least one."""
+        raise NotImplementedError
+
+    def incoming(
+        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
+    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
+        gathered = Gathered(replies, u)
+        gathered.require(self, round)
+        yield from self.combine(gathered) if gathered.replies else gathered.answers
+        return state
 
 
 def _finite_or_missing(answer: Reply[Any] | MissingReply) -> Reply[Any] | MissingReply:
