@@ -23,8 +23,19 @@ from fedadb.core.errors import Fault
 from fedadb.core.transform import Bounded, Transform
 from fedadb.datasets.arrays import is_image_shape
 from fedadb.deploy.agreement import require_same_settings, require_same_version, shared_settings
-from fedadb.deploy.delivery import END, EVALUATE, KEY, QUERY, ROSTER, TRAIN
-from fedadb.deploy.messages import MAX_VALUES, Request, request_in, shown, table_in
+from fedadb.deploy.messages import (
+    END,
+    EVALUATE,
+    KEY,
+    MAX_VALUES,
+    QUERY,
+    ROSTER,
+    TRAIN,
+    Request,
+    request_in,
+    shown,
+    table_in,
+)
 from fedadb.deploy.refusals import BAD_REQUEST, NOT_ALLOWED, Refusal
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
