@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedadb.core.errors import BadInput
-from fedadb.deploy import keys
+from fedadb.deploy import keys, masked_answers
 from fedadb.deploy.doctor import Finding, findings, site_checks
 from fedadb.deploy.masked_answers import KEPT, MaskedAnswers
 from fedadb.deploy.messages import tensors_from_bytes
@@ -250,6 +250,19 @@ def test_in_any_order_of_messages_no_mask_covers_two_vectors(asked: list[Any]) -
     assert all(len(of_exchange) == 1 for of_exchange in sent.values())
     assert all(len(of_round) == 1 for of_round in rounds.values())
     assert len(stored) <= 2 * KEPT
+
+
+def test_an_answer_that_was_not_noted_before_a_crash_still_counts(tmp_path: Path) -> None:
+    answers, exchange = MaskedAnswers(tmp_path), Exchange(RUN, NAMES, 1, 0, "00", 16, 1)
+    with patch.object(masked_answers, "DIGESTS") as digests:
+        digests.dump_json.side_effect = KeyboardInterrupt
+        with pytest.raises(KeyboardInterrupt):
+            answers.answer(exchange, lambda: b"first")
+    assert not answers.answered_round(1)
+    assert answers.answer(exchange, lambda: b"second") == b"first"
+    assert answers.answered_round(1)
+    with pytest.raises(Refusal, match="round 1 was asked for with something else before"):
+        answers.answer(exchange._replace(sent="01"), lambda: b"third")
 
 
 def test_a_site_shows_the_fingerprint_before_it_connects(tmp_path: Path) -> None:

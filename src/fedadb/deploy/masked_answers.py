@@ -36,21 +36,24 @@ class MaskedAnswers(NamedTuple):
         if used.get(label, digest) != digest:
             raise _refusal(f"round {exchange.t} was asked for with something else before")
         if path.exists():
-            return path.read_bytes()
-        if digest in used.values():
+            answer = path.read_bytes()
+        elif digest in used.values():
             raise _refusal("its masked reply has been deleted")
-        answer = make()
-        write_durably(path, answer)
-        write_durably(self.directory / USED, DIGESTS.dump_json(used | {label: digest}))
-        self._delete_old([*used, label], used | {label: digest}, exchange.kind)
+        else:
+            answer = make()
+            write_durably(path, answer)
+        if label not in used:  # also if the site was killed after it had written the answer
+            used[label] = digest
+            write_durably(self.directory / USED, DIGESTS.dump_json(used))
+            self._delete_old(used, exchange.kind)
         return answer
 
     def answered_round(self, t: int) -> bool:
         """Whether round t was answered, in any attempt."""
         return any(label.startswith(f"{TRAIN} {t} ") for label in self._used())
 
-    def _delete_old(self, labels: list[str], used: dict[str, str], kind: str) -> None:
-        of_kind = [used[label] for label in labels if label.startswith(f"{kind} ")]
+    def _delete_old(self, used: dict[str, str], kind: str) -> None:
+        of_kind = [digest for label, digest in used.items() if label.startswith(f"{kind} ")]
         for digest in of_kind[:-KEPT]:
             self._path(kind, digest).unlink(missing_ok=True)
 
