@@ -67,6 +67,11 @@ class Refusal(BadInput):
         self.code, self.there = code, sentence if travels else SENTENCES[code]
 
 
+def not_allowed(sentence: str) -> Refusal:
+    """The refusal of what the site's own experiment or roster does not allow."""
+    return Refusal(NOT_ALLOWED, sentence, travels=True)
+
+
 def to_reason(error: Exception) -> str:
     """The reason of Flower's error, without any data of the site."""
     if isinstance(error, Refusal):
