@@ -13,6 +13,7 @@ from fedadb.core.replies import Replies, Reply, update_of
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 
+RATE = 0.2  # by which S follows a quantile, if no other is given
 MARGIN = 1 - 1e-6  # of a clipped update's norm, so that rounding never makes it longer than S
 
 
@@ -63,7 +64,7 @@ class Mechanism:
     expected: float  # qK: the mean number of clients in a round
     source: NoiseSource
     quantile: float | None = None
-    rate: float = 0.2  # by which S follows the quantile
+    rate: float = RATE  # by which S follows the quantile
 
     def init(self) -> MechanismState:
         """The state before the first round."""
