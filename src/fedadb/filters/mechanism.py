@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
-from fedadb.core.replies import Replies, Reply, update_of
+from fedadb.core.replies import Replies, Reply, update_of, weights_after
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 
@@ -93,8 +93,7 @@ class Mechanism:
             m += 1
         noise = self.source.normals(t, "update", total.numel()).to(total.device)
         total += self.update_noise * norm * noise
-        w = Vector((u.flat.double() + total / self.expected).to(u.flat.dtype), u.layout)
-        one = Reply(Weights(w), torch.tensor(1))
+        one = Reply(Weights(weights_after(total / self.expected, u)), torch.tensor(1))
         n = max(1, round(self.expected))
         releases = torch.tensor(self.source.releases(t))
         return Replies([one] * n, [1] * n), MechanismState(
