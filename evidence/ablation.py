@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence import published
-from evidence.markdown import table
-from evidence.results import NOTHING, Results, Run, has, study_results
+from evidence.markdown import NOTHING, table
+from evidence.results import Results, Run, has, study_results
+from fedadb.report.labels import METHODS
 
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
@@ -83,8 +84,7 @@ def sweep(results: Path, *, key: str) -> str:
         ]
         for value in values
     ]
-    names = {"fedavg": "FedAvg", "fedadb": "FedADB"}
-    return table([SWEPT[key], *(names[method] for method in methods)], body) + found.progress
+    return table([SWEPT[key], *(METHODS[method] for method in methods)], body) + found.progress
 
 
 def only(found: Results, method: str, key: str, value: Any) -> Callable[[Run], bool]:

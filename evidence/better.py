@@ -5,7 +5,7 @@ from pathlib import Path
 from evidence.cifar10 import name_of
 from evidence.markdown import table
 from evidence.organamnist import signed
-from evidence.results import NOTHING, Cell, has, study_results
+from evidence.results import Cell, has, study_results
 from fedadb.report.labels import DATASETS
 from fedadb.report.metrics import paired_difference
 
@@ -23,8 +23,7 @@ def changes(results: Path) -> str:
             line.append(
                 cell.number("best5") + _gain(cell, found.cell(has(algorithm="fedadb", **where)))
             )
-        minutes = [v / 60 for v in found.cell(has(algorithm=method)).values("seconds")]
-        body.append([*line, f"{sum(minutes) / len(minutes):.0f}" if minutes else NOTHING])
+        body.append([*line, found.cell(has(algorithm=method)).minutes()])
     header = [f"{DATASETS[dataset]}, α = {alpha:g}" for dataset, alpha in settings]
     return table(["method", *header, "minutes"], body) + found.progress
 

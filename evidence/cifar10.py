@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from evidence import published
-from evidence.markdown import table
-from evidence.results import NOTHING, Cell, has, study_results
+from evidence.markdown import NOTHING, table
+from evidence.results import Cell, has, study_results
 from evidence.rows import measured
 from fedadb.report.labels import METHODS
 

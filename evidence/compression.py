@@ -4,9 +4,7 @@ from pathlib import Path
 
 from evidence.markdown import mean_and_deviation, table
 from evidence.rows import Row, assignments, read_rows
-
-NAMES = {"digits": "digits", "organamnist": "OrganAMNIST"}
-METHODS = {"fedavg": "FedAvg", "fedadb": "FedADB"}
+from fedadb.report.labels import DATASETS, METHODS
 
 
 def filter_of(row: Row) -> str:
@@ -25,7 +23,7 @@ def compressed(results: Path) -> str:
         found.setdefault((row["dataset"], row["algorithm"], filter_of(row)), []).append(row)
     body = [
         [
-            *(NAMES[dataset], METHODS[algorithm], name),
+            *(DATASETS[dataset], METHODS[algorithm], name),
             mean_and_deviation([float(row["best5"]) for row in rows]),
             f"{float(rows[0]['bytes_up']):,.0f}".replace(",", " "),
         ]

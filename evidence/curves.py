@@ -4,15 +4,11 @@ NAME.csv has one row per run, NAME.curves.csv the accuracy of each of its rounds
 of each class where the seed is 0, both in per cent.
 """
 
-import csv
-import io
 from pathlib import Path
 
-from evidence.rows import Row, read_rows, row_identity
+from evidence.rows import KEY, Row, row_identity, rows_so_far, write_rows
 from fedadb.report.recorded_runs import RecordedRun
-from fedadb.storage.files import write_atomically
 
-KEY = ("dataset", "algorithm", "settings", "seed")
 COLUMNS = (*KEY, "accuracy", "class_accuracy")
 NOT_MEASURED = "-"
 
@@ -36,21 +32,15 @@ def curve_of(run: RecordedRun, row: Row) -> Row:
 
 def add_curve(curve: Row, to: Path) -> None:
     """Add the curves of a run; those of the same experiment are replaced."""
-    others = read_rows(to) if to.exists() else []
-    kept = [one for one in others if row_identity(one) != row_identity(curve)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted([*kept, curve], key=lambda one: tuple(one[key] for key in KEY)))
-    write_atomically(to, text.getvalue().encode())
+    kept = [one for one in rows_so_far(to) if row_identity(one) != row_identity(curve)]
+    write_rows([*kept, curve], to, COLUMNS)
 
 
 def read_curves(rows: Path) -> dict[str, list[float]]:
     """The accuracy of each round, in [0, 1], by the identity of the run."""
-    path = curves_file(rows)
     return {
         row_identity(one): [float(a) / 100 for a in one["accuracy"].split()]
-        for one in (read_rows(path) if path.exists() else [])
+        for one in rows_so_far(curves_file(rows))
     }
 
 

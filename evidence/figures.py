@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from evidence.curves import class_curves, curves_file
 from evidence.organamnist import is_run
 from evidence.results import Results, study_results
-from evidence.rows import read_rows, row_identity
+from evidence.rows import row_identity, rows_so_far
 from fedadb.analysis import heatmap
 from fedadb.datasets.medmnist import ORGANS
 from fedadb.report.drawing import draw_panels, line_styles, round_axis, save_picture
@@ -70,7 +70,7 @@ def draw_curves(found: Results) -> Figure:
 def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[float | None]]]]:
     """Rounds × classes of the first seed, cross-device, by method."""
     path = curves_file(results / f"{study}.csv")
-    curves = {row_identity(one): one for one in read_rows(path)} if path.exists() else {}
+    curves = {row_identity(one): one for one in rows_so_far(path)}
     found: dict[str, dict[str, list[list[float | None]]]] = {}
     for run in study_results(results, study).runs:
         shown = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == "cross-device"

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
+NOTHING = "-"  # in a cell for which there is no number
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]

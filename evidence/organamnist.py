@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from evidence import published
-from evidence.markdown import table
-from evidence.results import NOTHING, Cell, Run, study_results
+from evidence.markdown import NOTHING, table
+from evidence.results import Cell, Run, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
 
@@ -35,7 +35,6 @@ def line(method: str, scenario: str, cell: Cell) -> list[str]:
     difference = NOTHING
     if theirs is not None and ours:
         difference = signed(sum(ours) / len(ours) - theirs)
-    minutes = [seconds / 60 for seconds in cell.values("seconds")]
     cross_device = scenario == "cross-device"  # the paper has rounds for no other
     return [
         METHODS[method],
@@ -49,7 +48,7 @@ def line(method: str, scenario: str, cell: Cell) -> list[str]:
         " / ".join(published.rounds("organamnist", method, t) for t in TARGETS)
         if cross_device
         else NOTHING,
-        f"{sum(minutes) / len(minutes):.0f}" if minutes else NOTHING,
+        cell.minutes(),
     ]
 
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from evidence.markdown import table
+from evidence.markdown import NOTHING, table
 from evidence.rows import Row, assignments, read_rows
 from fedadb.experiment.presets import RATES
+from fedadb.report.labels import METHODS
 
-METHODS = {"fedavg": "FedAvg", "fedadb": "FedADB"}
-SHOWN = (0.03, 0.1)
+SHOWN = ("fedavg", "fedadb")
+SHOWN_RATES = (0.03, 0.1)
 
 
 def epsilon_of(row: Row) -> float | None:
@@ -26,7 +27,7 @@ def by_epsilon(results: Path) -> str:
         (epsilon_of(row), row["algorithm"], rate_of(row)): row
         for row in read_rows(results / "privacy.csv")
     }
-    columns = [(method, rate) for method in METHODS for rate in SHOWN]
+    columns = [(method, rate) for method in SHOWN for rate in SHOWN_RATES]
     body = [
         [
             "no noise" if epsilon is None else f"{epsilon:g}",
@@ -39,7 +40,7 @@ def by_epsilon(results: Path) -> str:
 
 
 def _accuracy(row: Row | None) -> str:
-    return "-" if row is None else f"{float(row['last5']):.1f}"
+    return NOTHING if row is None else f"{float(row['last5']):.1f}"
 
 
 TABLES = {"accuracy-by-epsilon": by_epsilon}

@@ -1,5 +1,6 @@
 """The paper's numbers that stand beside ours."""
 
+from evidence.markdown import NOTHING
 from fedadb.report import paper
 
 
@@ -11,7 +12,7 @@ def accuracy(table: str, **key: str) -> float | None:
 
 def with_deviation(table: str, **key: str) -> str:
     row = _find(table, key)
-    return f"{row['accuracy']} ± {row['std']}" if row else "-"
+    return f"{row['accuracy']} ± {row['std']}" if row else NOTHING
 
 
 def rounds(dataset: str, algorithm: str, target: float) -> str:
@@ -19,7 +20,7 @@ def rounds(dataset: str, algorithm: str, target: float) -> str:
     key = {"dataset": dataset, "algorithm": algorithm, "target": f"{100 * target:.0f}"}
     row = _find("convergence", key)
     if row is None:
-        return "-"
+        return NOTHING
     return row["rounds"] or "never"
 
 

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from evidence.curves import add_curve, curve_of, curves_file
-from evidence.rows import Row, command, identity, read_rows, row_identity, row_of, write_rows
+from evidence.rows import (
+    Row,
+    command,
+    identity,
+    read_rows,
+    row_identity,
+    row_of,
+    rows_so_far,
+    write_rows,
+)
 from fedadb.cli.estimate import MeasuredCosts
 from fedadb.core.errors import BadInput, Diverged, Fault
 from fedadb.experiment.config import Experiment
@@ -24,7 +33,7 @@ SAY_EVERY = 60.0  # seconds between two lines about one run
 
 def missing(experiments: Iterable[Experiment], to: Path) -> list[Experiment]:
     """The experiments that have no row in the file."""
-    there = set(map(row_identity, read_rows(to))) if to.exists() else set()
+    there = set(map(row_identity, rows_so_far(to)))
     return [e for e in experiments if identity(e.table()) not in there]
 
 
@@ -121,7 +130,7 @@ def take_rows(experiments: Sequence[Experiment], to: Path, show: Show) -> None:
         if path == to or not rows or not {"settings", "trained"} <= rows[0].keys():
             continue
         found = {row_identity(row): row for row in rows if row["dataset"] in datasets}
-        curves = read_rows(curves_file(path)) if curves_file(path).exists() else []
+        curves = rows_so_far(curves_file(path))
         for key in sorted(wanted & found.keys()):
             show(f"{path} has {command(found[key])}")
             add_row(found[key], [one for one in curves if row_identity(one) == key], to)
@@ -139,5 +148,5 @@ def add_row(row: Row, curves: Sequence[Row], to: Path) -> None:
     """Add a row and its curves; a row of the same experiment is replaced."""
     for curve in curves:
         add_curve(curve, curves_file(to))
-    others = read_rows(to) if to.exists() else []
-    write_rows([*(one for one in others if row_identity(one) != row_identity(row)), row], to)
+    others = [one for one in rows_so_far(to) if row_identity(one) != row_identity(row)]
+    write_rows([*others, row], to)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence import published
-from evidence.markdown import table
+from evidence.markdown import NOTHING, table
 from evidence.organamnist import signed
-from evidence.results import NOTHING, Cell, Results, Run, study_results
+from evidence.results import Cell, Results, Run, study_results
 from evidence.rows import TARGETS
 
 # What differs from the first reading. FedAvg has no part in the last three.

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence.curves import read_curves
-from evidence.markdown import mean_and_deviation
-from evidence.rows import Row, identity, read_rows, row_identity
+from evidence.markdown import NOTHING, mean_and_deviation
+from evidence.rows import Row, identity, row_identity, rows_so_far
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.study import find_setting, read_study
 from fedadb.experiment.toml_tables import flatten
 from fedadb.report.metrics import mean_curve, rounds_to
 
 STUDIES = Path(__file__).parents[1] / "experiments" / "studies"
-NOTHING = "-"
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,11 @@ class Cell:
             parts.append(f"{self.diverged} diverged")
         return f"{text} ({', '.join(parts)})" if parts else text
 
+    def minutes(self) -> str:
+        """The mean over seeds of the time that a run took."""
+        values = [seconds / 60 for seconds in self.values("seconds")]
+        return f"{sum(values) / len(values):.0f}" if values else NOTHING
+
     def rounds(self, target: float) -> str:
         """The first round in which the smoothed mean of the seeds' curves reaches the target."""
         curves = [run.curve for run in self.runs if run.curve]
@@ -103,7 +107,7 @@ class Results:
 def study_results(results: Path, study: str, name: str | None = None) -> Results:
     """The runs of experiments/studies/STUDY.toml, with what results/NAME.csv has of them."""
     path = results / f"{name or study}.csv"
-    rows = {row_identity(row): row for row in read_rows(path)} if path.exists() else {}
+    rows = {row_identity(row): row for row in rows_so_far(path)}
     curves = read_curves(path)
     runs = []
     for e in experiments(study):

@@ -3,8 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from evidence.markdown import table
+from evidence.markdown import NOTHING, table
 from evidence.rows import Row, assignments, read_rows
+from fedadb.report.labels import DATASETS, METHODS
 
 ATTACKS = {
     "none": "no attack",
@@ -58,7 +59,7 @@ def under_attack(results: Path, *, dataset: str, alpha: float, algorithm: str) -
 
 def accuracy(row: Row | None) -> str:
     if row is None:
-        return "-"
+        return NOTHING
     return f"{float(row['last5']):.1f}" if row["trained"] == row["rounds"] else "diverges"
 
 
@@ -69,11 +70,9 @@ def worst_classes(results: Path) -> str:
     for row in honest:
         alpha = assignments(row).get("federation.partition.alpha", 0.1)
         settings.setdefault((row["dataset"], alpha, row["algorithm"]), {})[rule_of(row)] = row
-    names = {"digits": "digits", "organamnist": "OrganAMNIST"}
-    methods = {"fedavg": "FedAvg", "fedadb": "FedADB"}
     body = [
         [
-            f"{names[dataset]}, α = {alpha:g}, {methods[algorithm]}",
+            f"{DATASETS[dataset]}, α = {alpha:g}, {METHODS[algorithm]}",
             *(_worst(by_rule.get(rule)) for rule in RULES),
         ]
         for (dataset, alpha, algorithm), by_rule in sorted(settings.items())
@@ -82,7 +81,7 @@ def worst_classes(results: Path) -> str:
 
 
 def _worst(row: Row | None) -> str:
-    return "-" if row is None else f"{float(row['worst_class']):.1f}"
+    return NOTHING if row is None else f"{float(row['worst_class']):.1f}"
 
 
 TABLES = {

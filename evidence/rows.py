@@ -5,7 +5,7 @@ import io
 import json
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ WHOLE = ("filter", "attack")  # tables that `--set` takes as one value
 # The default differs between methods, and another search may change it: it is always given.
 STATED = ("local.lr",)
 MEASURED = ("tau", "gamma", "beta", "anchor_confidence")  # what clients of FedADB report
+KEY = ("dataset", "algorithm", "settings", "seed")  # what a row is of
 COLUMNS = (
-    *("dataset", "algorithm", "settings", "seed", "rounds", "trained"),
+    *(*KEY, "rounds", "trained"),
     *("best5", "last5", "last10", "forgetting", "worst_class"),
     *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
     *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels", "torch"),
@@ -153,9 +154,15 @@ def read_rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def write_rows(rows: Iterable[Row], path: Path) -> None:
+def rows_so_far(path: Path) -> list[Row]:
+    """The rows of a file that may not exist yet."""
+    return read_rows(path) if path.exists() else []
+
+
+def write_rows(rows: Iterable[Row], path: Path, columns: Sequence[str] = COLUMNS) -> None:
+    """Write the rows in the order of their experiments."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(sorted(rows, key=lambda row: tuple(row[key] for key in COLUMNS[:4])))
+    writer.writerows(sorted(rows, key=lambda row: tuple(row[key] for key in KEY)))
     write_atomically(path, text.getvalue().encode())

@@ -1,5 +1,6 @@
 """`python -m storm PART`: search for holes, and say what was tried and how often."""
 
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,10 +22,14 @@ def options() -> None:
     """Each part prints its seed and the command that repeats it."""
 
 
-def carry_out(outcome: Outcome, out: Path, part: Callable[[Outcome, Path], None]) -> None:
+def carry_out(
+    name: str, part: Callable[..., None], seed: int, out: Path, **options: float | str
+) -> None:
     """Carry out a part in a directory that is removed, and exit with 1 if a promise was broken."""
+    given = [f" --{key} {shlex.quote(str(value))}" for key, value in options.items() if value != ""]
+    outcome = Outcome(name, seed, f"python -m storm {name} --seed {seed}{''.join(given)}")
     with tempfile.TemporaryDirectory(prefix="storm-") as scratch:
-        part(outcome, Path(scratch))
+        part(outcome, scratch=Path(scratch), **options)
     sys.exit(0 if outcome.finish(out) else 1)
 
 
@@ -33,8 +38,7 @@ def kills(seed: Seed = 0, times: int = 500, out: Out = RESULTS) -> None:
     """Strike runs, comparisons, searches and workers at random moments."""
     from storm.commands import storm_commands
 
-    outcome = Outcome("kills", seed, f"python -m storm kills --seed {seed} --times {times}")
-    carry_out(outcome, out, lambda outcome, scratch: storm_commands(outcome, times, scratch))
+    carry_out("kills", storm_commands, seed, out, times=times)
 
 
 @app.command()
@@ -42,9 +46,7 @@ def federations(seed: Seed = 0, times: int = 30, out: Out = RESULTS) -> None:
     """Strike servers and sites of real federations at random moments."""
     from storm.participants import storm_participants
 
-    again = f"python -m storm federations --seed {seed} --times {times}"
-    outcome = Outcome("federations", seed, again)
-    carry_out(outcome, out, lambda outcome, scratch: storm_participants(outcome, times, scratch))
+    carry_out("federations", storm_participants, seed, out, times=times)
 
 
 @app.command()
@@ -57,9 +59,7 @@ def fuzz(
     """Give everything that reads from outside inputs that are nearly valid."""
     from storm.fuzz import storm_fuzz
 
-    again = f"python -m storm fuzz --seed {seed} --inputs {inputs}" + (only and f" --only '{only}'")
-    outcome = Outcome("fuzz", seed, again)
-    carry_out(outcome, out, lambda outcome, scratch: storm_fuzz(outcome, inputs, scratch, only))
+    carry_out("fuzz", storm_fuzz, seed, out, inputs=inputs, only=only)
 
 
 @app.command()
@@ -72,9 +72,7 @@ def load(
     """Measure time and memory of large federations."""
     from storm.load import storm_load
 
-    again = f"python -m storm load --scale {scale}" + (only and f" --only '{only}'")
-    outcome = Outcome("load", seed, again)
-    carry_out(outcome, out, lambda outcome, scratch: storm_load(outcome, scratch, scale, only))
+    carry_out("load", storm_load, seed, out, scale=scale, only=only)
 
 
 @app.command()
@@ -87,9 +85,7 @@ def guided(
     """As fuzz, with inputs that Atheris chooses by the lines they reach."""
     from storm.guided import storm_guided
 
-    again = f"python -m storm guided --seed {seed} --inputs {inputs}"
-    outcome = Outcome("guided", seed, again + (only and f" --only '{only}'"))
-    carry_out(outcome, out, lambda outcome, scratch: storm_guided(outcome, inputs, scratch, only))
+    carry_out("guided", storm_guided, seed, out, inputs=inputs, only=only)
 
 
 @app.command()
@@ -97,8 +93,7 @@ def hostile(seed: Seed = 0, runs: int = 300, out: Out = RESULTS) -> None:
     """Let a site of a federation play tricks."""
     from storm.hostile import storm_hostile
 
-    outcome = Outcome("hostile", seed, f"python -m storm hostile --seed {seed} --runs {runs}")
-    carry_out(outcome, out, lambda outcome, scratch: storm_hostile(outcome, runs, scratch))
+    carry_out("hostile", storm_hostile, seed, out, runs=runs)
 
 
 @app.command()
@@ -106,8 +101,7 @@ def stranger(seed: Seed = 0, rounds: int = 8, out: Out = RESULTS) -> None:
     """Attack the port of a running federation that also has a hostile site."""
     from storm.stranger import storm_stranger
 
-    outcome = Outcome("stranger", seed, f"python -m storm stranger --seed {seed} --rounds {rounds}")
-    carry_out(outcome, out, lambda outcome, scratch: storm_stranger(outcome, scratch, rounds))
+    carry_out("stranger", storm_stranger, seed, out, rounds=rounds)
 
 
 @app.command()
@@ -119,8 +113,7 @@ def network(
     """Train over a network that delays and loses packets, and cut a site off."""
     from storm.network import storm_network
 
-    outcome = Outcome("network", seed, f"python -m storm network --seed {seed} --cut {cut:g}")
-    carry_out(outcome, out, lambda outcome, scratch: storm_network(outcome, scratch, cut))
+    carry_out("network", storm_network, seed, out, cut=cut)
 
 
 @app.command()
@@ -128,7 +121,7 @@ def ray(seed: Seed = 0, out: Out = RESULTS) -> None:
     """Lose one of three Ray nodes, each in a network namespace of its own."""
     from storm.ray_nodes import storm_ray
 
-    carry_out(Outcome("ray", seed, f"python -m storm ray --seed {seed}"), out, storm_ray)
+    carry_out("ray", storm_ray, seed, out)
 
 
 if __name__ == "__main__":

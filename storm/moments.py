@@ -7,7 +7,6 @@ except for the content of an open file.
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +72,3 @@ def fail_write(code: int) -> Callable[[], None]:
         raise OSError(code, os.strerror(code))
 
     return strike
-
-
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP)

@@ -12,12 +12,11 @@ from storm.traces import results
 
 SITES, ROUNDS = 3, 6
 DELAY, LOSS = 0.05, 0.02  # seconds one way, and the share of packets
-CUT = 60.0  # seconds
 PORT = 8443
 
 
-def storm_network(outcome: Outcome, scratch: Path, cut: float = CUT) -> None:
-    """Train over the network, cut one site off in the middle, and compare the end."""
+def storm_network(outcome: Outcome, scratch: Path, cut: float) -> None:
+    """Train over the network, cut one site off for so many seconds, and compare the end."""
     relay = Relay(1 + SITES, Link(DELAY, LOSS), outcome.seed)
     try:
         with relay:

@@ -21,7 +21,7 @@ from storm.hostile import absent, simulated_time
 from storm.outcome import Outcome
 from storm.traces import results
 
-SITES, ROUNDS, HOSTILE = 4, 8, 3
+SITES, HOSTILE = 4, 3
 ACTIONS = ("nan", "shape", "names", "raise")
 OPEN = 150  # connections that the stranger leaves open
 TARGETS = ("pull-messages", "push-messages", "push-object", "activate-node", "../control/start-run")
@@ -125,7 +125,7 @@ class Stranger(threading.Thread):
         ATTACKS[name](connection, self._rng)
 
 
-def storm_stranger(outcome: Outcome, scratch: Path, rounds: int = ROUNDS) -> None:
+def storm_stranger(outcome: Outcome, scratch: Path, rounds: int) -> None:
     """Train with three honest sites and a hostile one under attack, and compare the end."""
     rng = random.Random(outcome.seed)
     e = experiment(SITES, rounds, min_replies=SITES - 1)

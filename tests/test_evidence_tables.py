@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from evidence import ablation, better, cifar10, figures, organamnist, readings
-from evidence.curves import KEY, add_curve, curves_file
+from evidence.curves import add_curve, curves_file
 from evidence.results import STUDIES, Cell, Run, experiments, study_results
-from evidence.rows import COLUMNS, Row, changed_settings, write_rows
+from evidence.rows import COLUMNS, KEY, Row, changed_settings, write_rows
 
 from fedadb.experiment.config import Experiment
 

@@ -9,14 +9,16 @@ import safetensors.torch
 import torch
 from flwr.app import ConfigRecord, RecordDict
 
-from fedadb.deploy import keys, roster
+from fedadb.deploy import keys
 from fedadb.deploy.all_sites import masked_words
 from fedadb.deploy.key_exchange import _offer
+from fedadb.deploy.key_offers import make_offer, verified_keys
 from fedadb.deploy.messages import bytes_record, make_content, table_in
+from fedadb.deploy.roster import ROSTER, Roster, read_roster
 from fedadb.deploy.secret_random import LOG, open_secrets
-from fedadb.deploy.secure_site import MASKED, SecureSite
+from fedadb.deploy.secure_site import MASKED
 from fedadb.experiment.settings import Federation
-from fedadb.secagg.keys import make_private_key, public_key, sign_key
+from fedadb.secagg.keys import make_private_key, public_key
 from fedadb.storage.hash_chain import append_entry, read_chain
 from storm.readers.reader import Reader, in_file
 
@@ -51,28 +53,27 @@ def _read_offer(data: bytes, directory: Path) -> None:
 
 
 @cache
-def _site() -> tuple[SecureSite, bytes]:
-    """A site that knows three, and the keys that the server passes on."""
-    directory = Path(tempfile.mkdtemp(prefix="storm-roster-"))
-    for name in NAMES:
-        keys.make_site_keys(directory / name)
-    for name in NAMES:
-        (directory / name / roster.ROSTER).mkdir()
-        for other in NAMES:
-            public = (directory / other / keys.SITE_PUBLIC).read_bytes()
-            (directory / name / roster.ROSTER / f"{other}.pub").write_bytes(public)
-    rosters = {name: roster.read_roster(directory / name) for name in NAMES}
-    site = SecureSite(RUN, SETTINGS, rosters["north"], directory / "state")
-    offers = {"north": site.offer().model_dump()}
-    for name in ("east", "south"):
-        key = public_key(make_private_key())
-        signature = sign_key(rosters[name].own_key, RUN, name, key, SETTINGS)
-        offers[name] = {"key": key.hex(), "signature": signature.hex()}
-    return site, json.dumps(offers).encode()
+def _roster() -> tuple[Roster, bytes]:
+    """What a site knows of three, and the keys that the server passes on."""
+    with tempfile.TemporaryDirectory(prefix="storm-roster-") as made:
+        directory = Path(made)
+        for name in NAMES:
+            keys.make_site_keys(directory / name)
+        for name in NAMES:
+            (directory / name / ROSTER).mkdir()
+            for other in NAMES:
+                public = (directory / other / keys.SITE_PUBLIC).read_bytes()
+                (directory / name / ROSTER / f"{other}.pub").write_bytes(public)
+        rosters = {name: read_roster(directory / name) for name in NAMES}
+    offers = {
+        name: make_offer(public_key(make_private_key()), known, RUN, SETTINGS).model_dump()
+        for name, known in rosters.items()
+    }
+    return rosters["north"], json.dumps(offers).encode()
 
 
 def _read_keys(data: bytes, directory: Path) -> None:
-    _site()[0]._verified(table_in(_content(data)))
+    verified_keys(table_in(_content(data)), _roster()[0], RUN, SETTINGS)
 
 
 def _masked() -> bytes:
@@ -90,6 +91,6 @@ READERS = {
     "wire: key of a run": Reader(
         _read_offer, [b'{"key": "00ff", "signature": "0123456789abcdef"}'], 2.0
     ),
-    "wire: keys of all sites": Reader(_read_keys, [_site()[1]]),
+    "wire: keys of all sites": Reader(_read_keys, [_roster()[1]]),
     "wire: masked reply": Reader(_read_masked, [_masked()], 2.0),
 }

@@ -18,15 +18,16 @@ from fedadb.deploy.agreement import (
     write_application,
 )
 from fedadb.deploy.node import application_hash
+from fedadb.deploy.site_rules import read_spec
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.settings import role
-from fedadb.experiment.stored import spec_from_table, spec_to_table
+from fedadb.experiment.stored import spec_to_table
 from tests.deploy.federation import ROOT
 
 
 def test_the_data_spec_survives_json() -> None:
     spec = DataSpec(("cat", "dog", "owl"), (1, 4, 4), Transform(mean=(0.5,), std=(0.5,)))
-    assert spec_from_table(json.loads(json.dumps(spec_to_table(spec)))) == spec
+    assert read_spec(json.loads(json.dumps(spec_to_table(spec))), Experiment()) == spec
 
 
 def test_a_server_without_data_names_classes_and_shape() -> None:

@@ -23,9 +23,10 @@ from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import participants
 from fedadb.deploy.client_app import app
 from fedadb.deploy.cohort import SiteCohort
-from fedadb.deploy.delivery import TRAIN, NoReply, send_and_wait
+from fedadb.deploy.delivery import NoReply, send_and_wait
 from fedadb.deploy.messages import (
     MAX_TEXT,
+    TRAIN,
     make_content,
     request_in,
     shown,

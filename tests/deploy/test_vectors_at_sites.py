@@ -13,8 +13,9 @@ from fedadb.core.errors import BadInput
 from fedadb.core.transform import Bounded
 from fedadb.datasets.own import inspect_own, load_own
 from fedadb.deploy.refusals import BAD_REQUEST, OTHER_EXPERIMENT
+from fedadb.deploy.site_rules import read_spec
 from fedadb.experiment.config import Experiment
-from fedadb.experiment.stored import read_sites, spec_from_table, spec_to_table
+from fedadb.experiment.stored import read_sites, spec_to_table
 from tests.deploy.asked_site import AskedSite
 
 SHAPE = (3, 2)
@@ -45,8 +46,8 @@ def site(tmp_path: Path) -> AskedSite:
 
 def test_bounds_survive_json() -> None:
     table = json.loads(json.dumps(spec_to_table(SPEC)))
-    assert spec_from_table(table) == SPEC
-    assert hash(spec_from_table(table)) == hash(SPEC)
+    spec = read_spec(table, Experiment())
+    assert (spec, hash(spec)) == (SPEC, hash(SPEC))
 
 
 def test_bounds_survive_the_file_of_a_run_of_sites(tmp_path: Path) -> None:

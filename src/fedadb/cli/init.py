@@ -21,8 +21,8 @@ KEYS = {
     "federation": ("clients", "participation", "partition"),
     "local": ("epochs", "batch_size", "lr"),
 }
-# Those that are comments in it: each method has a learning rate of its own, and finding it takes
-# validation rows.
+# Those that are comments in it, with a value or None for the experiment's: each method has a
+# learning rate of its own, and finding it takes validation rows.
 COMMENTED = {"validation": 0.1, "local.lr": None}
 
 

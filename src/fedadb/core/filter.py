@@ -95,8 +95,8 @@ class Filter:
         """Yield a reply for each reply, in their order; return what the server keeps.
 
         A MissingReply in place of a reply drops it; those of earlier filters are passed on. A
-        filter whose result is one vector v yields it
-        as every client's weights u + v, so that sums over clients keep their scale.
+        filter whose result is one vector v yields it as every client's weights u + v, so that sums
+        over clients keep their scale.
         """
         yield from replies
         return state

@@ -73,6 +73,11 @@ def update_of(reply: Reply[Any], u: Vector) -> Tensor:
     return reply.w.flat.double() - u.flat.double()
 
 
+def weights_after(update: Tensor, u: Vector) -> Vector:
+    """The weights u + Δ, for an update Δ in float64."""
+    return Vector((u.flat.double() + update).to(u.flat.dtype), u.layout)
+
+
 class Sum(Generic[V]):
     """Σ a_i v_i of Vectors or of Tensors, accumulated term by term in the given order."""
 

@@ -1,7 +1,8 @@
 """Asks all sites of a run, of which none may be missing."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from flwr.app import RecordDict
 
 from fedadb.core.errors import Fault
 from fedadb.deploy.cohort import RETRY_SECONDS, describe
-from fedadb.deploy.delivery import NOT_CONNECTED, NoReply, send_and_wait
+from fedadb.deploy.delivery import NOT_CONNECTED, DeliveryState, NoReply, send_and_wait
 from fedadb.deploy.messages import shown, tensors_in
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.refusals import MASK_USED
@@ -64,9 +65,7 @@ def ask_all(
             group,
             deployment.deadline,
             deployment.reconnect,
-            lambda state, name_of=name_of, away=away: on_status(  # type: ignore[misc]
-                f"{what}: {describe(state, name_of, away)}"
-            ),
+            partial(_show, on_status, what, name_of, away),
         )
         for k, node in node_of.items():
             answer = _read(replies[node], read)
@@ -107,6 +106,16 @@ def add_words(answers: list[Words]) -> Words:
     for words in answers:
         total += words
     return total
+
+
+def _show(
+    on_status: Callable[[str], None],
+    what: str,
+    name_of: Mapping[int, str],
+    away: Sequence[str],
+    state: DeliveryState,
+) -> None:
+    on_status(f"{what}: {describe(state, name_of, away)}")
 
 
 def _read(reply: RecordDict | NoReply, read: Callable[[RecordDict], Answer]) -> Answer | NoReply:

@@ -19,10 +19,13 @@ from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy import messages, refusals
 from fedadb.deploy.agreement import shared_settings
-from fedadb.deploy.delivery import END_ACTION, KEY_ACTION, QUERY, ROSTER_ACTION
 from fedadb.deploy.digests import order_digest, settings_digest
 from fedadb.deploy.masked_replies import masked_counts, masked_reply
 from fedadb.deploy.messages import (
+    END_ACTION,
+    KEY_ACTION,
+    QUERY,
+    ROSTER_ACTION,
     Request,
     bytes_record,
     make_content,

@@ -15,8 +15,8 @@ from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import pack
 from fedadb.core.replies import MissingReply, Replies, Reply
 from fedadb.core.vector import Vector
-from fedadb.deploy.delivery import NOT_CONNECTED, TRAIN, DeliveryState, NoReply, send_and_wait
-from fedadb.deploy.messages import make_content, shown, tensor_record, tensors_in
+from fedadb.deploy.delivery import NOT_CONNECTED, DeliveryState, NoReply, send_and_wait
+from fedadb.deploy.messages import TRAIN, make_content, shown, tensor_record, tensors_in
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.reply_checks import CheckedReply, Spread, check_reply
 from fedadb.engine.local import Learner

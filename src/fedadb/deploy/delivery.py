@@ -13,16 +13,12 @@ from threading import Event, Thread
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedadb.deploy import refusals
 from fedadb.deploy.messages import shown
 
-QUERY, TRAIN, EVALUATE = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
-# of secure aggregation: a site's key for the run, the keys of all sites, and the run's end
-KEY_ACTION, ROSTER_ACTION, END_ACTION = "key", "roster", "end"
-KEY, ROSTER, END = (f"{QUERY}.{action}" for action in (KEY_ACTION, ROSTER_ACTION, END_ACTION))
 # Between two pulls of a reply: the first; or, of the time since the request, this share, up to the
 # last. The SuperLink spends milliseconds on each, for hours if sites train for hours.
 POLL_SECONDS, POLL_SHARE, MAX_POLL_SECONDS = 0.1, 0.02, 2.0
@@ -30,9 +26,9 @@ PULLS_PER_SECOND = 20  # of all replies together
 NODES_SECONDS = 2.0  # between two looks at which nodes are connected
 PULL_SECONDS = 0.1  # to wait for a pull before the other replies are looked at again
 MAX_MESSAGES = 4  # to one node, which is asked again whenever it reconnects
-# Flower's error codes: the site's code raised, the message or a part of the reply is not there,
-# the node is offline, the application is not the site's, the site's process ended.
-RAISED, EXPIRED, OFFLINE, OTHER_APPLICATION, CRASHED = 2, 3, 5, 7, 8
+# Flower's error codes: the message or a part of the reply is not there, the node is offline, the
+# application is not the site's, the site's process ended.
+EXPIRED, OFFLINE, OTHER_APPLICATION, CRASHED = 3, 5, 7, 8
 NOT_CONNECTED = "is not connected"  # the reason of a site to which nothing was sent
 FINAL_ERRORS = ("BadInput", "Refusal")  # of this package: waiting does not help
 
@@ -280,7 +276,7 @@ def _explain(error: Error) -> NoReply:
     if error.code in (OFFLINE, CRASHED):
         return NoReply("disconnected")
     wrapped = re.fullmatch(r"<class '([\w.]+)'>:<'(.*)'>", reason, re.DOTALL)
-    if error.code == RAISED and wrapped:  # by Flower's own node
+    if error.code == refusals.RAISED and wrapped:  # by Flower's own node
         module, _, kind = wrapped[1].rpartition(".")
         own = module.startswith("fedadb.")
         sentence = wrapped[2] if own else f"{kind}: {wrapped[2]}"

@@ -103,9 +103,8 @@ def versions() -> str:
 
 def _server_keys(directory: Path) -> str:
     require_keys(directory)
-    _require_owner_only(directory / keys.CA_KEY)
-    _require_owner_only(directory / keys.SERVER_KEY)
-    _require_owner_only(directory / keys.SECRET)
+    for name in (keys.CA_KEY, keys.SERVER_KEY, keys.SECRET):
+        _require_owner_only(directory / name)
     sites = site_names(directory)
     return f"all files are there, and the keys of {len(sites)} sites: {', '.join(sites)}"
 
@@ -144,11 +143,10 @@ def _certificate(path: Path) -> str:
 
 def _clock_of_server(directory: Path) -> str:
     now, made = dt.datetime.now(dt.UTC), (directory / keys.CA).stat().st_mtime
+    shown = f"the clock says {now:%d %B %Y %H:%M} UTC"
     if now.timestamp() < made:
-        raise BadInput(
-            f"the clock says {now:%d %B %Y %H:%M} UTC, before the keys were made: set it"
-        )
-    return f"the clock says {now:%d %B %Y %H:%M} UTC; sites compare theirs with it"
+        raise BadInput(f"{shown}, before the keys were made: set it")
+    return f"{shown}; sites compare theirs with it"
 
 
 def _port(listen: str, authority: Path) -> str:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from flwr.app import RecordDict
 
-from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault, Temporary
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector, Weights
-from fedadb.deploy.delivery import EVALUATE, NoReply, send_and_wait
-from fedadb.deploy.messages import make_content, shown, table_in, tensor_record
+from fedadb.deploy.delivery import NoReply, send_and_wait
+from fedadb.deploy.messages import EVALUATE, NO_ROUND, make_content, shown, table_in, tensor_record
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.reply_checks import SiteCounts, check_counts
 from fedadb.engine.evaluate import Scores, TestSet, share
@@ -50,7 +49,7 @@ class SiteEvaluator:
         """The evaluations of the sites that replied with a valid one, by name."""
         connected = self.sites.connected()
         nodes = {name: connected[name] for name in self.sites.names if name in connected}
-        request = self.sites.request(-1, Round(0, 0, 0, 0))
+        request = self.sites.request(-1, NO_ROUND)
         content = make_content(request, tensor_record(pack(Weights(w))))
         contents = dict.fromkeys(nodes.values(), content)
         replies = send_and_wait(

@@ -1,9 +1,10 @@
 """The job of an executor: what the server tells the process that trains with the sites."""
 
 import json
-import os
 from pathlib import Path
 from typing import NamedTuple
+
+from fedadb.storage.files import replace_file
 
 
 class Job(NamedTuple):
@@ -21,9 +22,7 @@ class Job(NamedTuple):
 
     def write(self, path: Path) -> None:
         """Write the job to a file that only its owner can read."""
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(self._asdict(), file)
+        replace_file(path, json.dumps(self._asdict()).encode())
 
     @classmethod
     def read(cls, path: Path) -> "Job":

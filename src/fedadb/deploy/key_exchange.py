@@ -10,16 +10,13 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.deploy.all_sites import add_words, ask_all, masked_words
-from fedadb.deploy.delivery import END, KEY, ROSTER, send_and_wait
-from fedadb.deploy.messages import make_content, table_in
+from fedadb.deploy.delivery import send_and_wait
+from fedadb.deploy.key_offers import Offer
+from fedadb.deploy.messages import END, KEY, NO_ROUND, ROSTER, make_content, table_in
 from fedadb.deploy.participants import Participants
-from fedadb.deploy.secure_site import Offer
 from fedadb.secagg.fixed_point import LARGEST, Words
-
-NO_ROUND = Round(0, 0, 0, 0)
 
 
 def exchange_keys(sites: Participants, on_status: Callable[[str], None]) -> int:

@@ -1,7 +1,6 @@
 """Certificates, keys and secrets of a federation. Each is made on the machine that keeps it."""
 
 import datetime as dt
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from fedadb.deploy.certificates import (
     subject_name,
 )
 from fedadb.deploy.site_keys import public_line
+from fedadb.storage.files import create_file, replace_file
 
 CA, CA_KEY = "ca.crt", "ca.key"  # every site gets the first; the second stays at the server
 SERVER, SERVER_KEY = "server.crt", "server.key"
@@ -52,9 +52,9 @@ def make_server_keys(directory: Path, hosts: Sequence[str], days: int) -> None:
         ((SERVER, SERVER_KEY), server),
         ((SUPERLINK, SUPERLINK_KEY), superlink),
     ):
-        _write(directory / key, made.key)
-        _write(directory / certificate, made.certificate, 0o644)
-    _write(directory / SECRET, secrets.token_hex(32).encode())
+        create_file(directory / key, made.key)
+        create_file(directory / certificate, made.certificate, 0o644)
+    create_file(directory / SECRET, secrets.token_hex(32).encode())
 
 
 def renew_server_certificate(directory: Path, hosts: Sequence[str], days: int) -> None:
@@ -80,10 +80,7 @@ def renew_server_certificate(directory: Path, hosts: Sequence[str], days: int) -
     ends = min(after(days), end_of((directory / CA).read_bytes()))
     made = make_certificate((directory / CA_KEY).read_bytes(), names, ends)
     for name, content, mode in ((SERVER_KEY, made.key, 0o600), (SERVER, made.certificate, 0o644)):
-        partial = directory / f"{name}.partial"
-        partial.unlink(missing_ok=True)
-        _write(partial, content, mode)
-        partial.replace(directory / name)
+        replace_file(directory / name, content, mode)
 
 
 def require_server_keys(directory: Path) -> None:
@@ -109,8 +106,8 @@ def make_site_keys(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    _write(directory / SITE_KEY, private)
-    _write(directory / SITE_PUBLIC, public_line(key.public_key()).encode(), 0o644)
+    create_file(directory / SITE_KEY, private)
+    create_file(directory / SITE_PUBLIC, public_line(key.public_key()).encode(), 0o644)
 
 
 def require_valid(path: Path, what: str) -> None:
@@ -151,10 +148,3 @@ def _way_out(path: Path) -> str:
 def _require_new(path: Path) -> None:
     if path.exists():
         raise BadInput(f"{path} exists: keys are never replaced; choose another directory")
-
-
-def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Create the file with its final mode, so that others can never read a secret."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

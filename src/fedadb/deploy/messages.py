@@ -9,13 +9,19 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import safetensors.torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, RecordDict
 from torch import Tensor
 
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 
 VERSION = version("fedadb")
+# the types of messages
+QUERY, TRAIN, EVALUATE = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
+# of secure aggregation: a site's key for the run, the keys of all sites, and the run's end
+KEY_ACTION, ROSTER_ACTION, END_ACTION = "key", "roster", "end"
+KEY, ROSTER, END = (f"{QUERY}.{action}" for action in (KEY_ACTION, ROSTER_ACTION, END_ACTION))
+NO_ROUND = Round(0, 0, 0, 0)  # of a message that belongs to none
 TENSORS, TABLE, BYTES = "tensors", "table", "safetensors"  # the records' keys
 SMALL = 1 << 20  # bytes of tensors that travel in one piece
 MAX_TABLE = 1 << 20  # characters of a table's JSON

@@ -70,9 +70,7 @@ def monitored(watched: Watched, host: str, port: int) -> Iterator[None]:
     """Answer at the address until the end of the block."""
     sockets = listening_sockets(host, port)
     stop: list[Callable[[], object]] = []
-    started = threading.Event()
-
-    answers = Answers(watched)
+    started, answers = threading.Event(), Answers(watched)
 
     async def handle(connection: Connection) -> None:
         while head := await connection.next_request():
@@ -80,10 +78,9 @@ def monitored(watched: Watched, host: str, port: int) -> Iterator[None]:
             await connection.respond(response, close=head.method not in ("GET", "HEAD"))
 
     async def serve() -> None:
-        log = logging.getLogger(__name__).debug
+        log, loop = logging.getLogger(__name__).debug, asyncio.get_running_loop()
         task = asyncio.create_task(Server(handle, None, LIMITS, log).serve(sockets))
         stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        loop = asyncio.get_running_loop()
         started.set()
         await asyncio.wait([task])
 

@@ -38,8 +38,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedadb.deploy import refusals
 from fedadb.deploy.audit import Audit, audit_answer, audit_request
-from fedadb.deploy.delivery import QUERY
-from fedadb.deploy.messages import shown
+from fedadb.deploy.messages import QUERY, shown
 from fedadb.deploy.node_log import ErrorShower, explain_end
 from fedadb.interruption import raise_interrupt
 from fedadb.storage.files import write_atomically

@@ -15,8 +15,8 @@ from fedadb.core.algorithm import Round
 from fedadb.core.data import DataSpec
 from fedadb.core.errors import BadInput, Fault, Temporary
 from fedadb.deploy.agreement import shared_settings
-from fedadb.deploy.delivery import QUERY, NoReply, send_and_wait
-from fedadb.deploy.messages import Request, make_content, shown, table_in
+from fedadb.deploy.delivery import NoReply, send_and_wait
+from fedadb.deploy.messages import QUERY, Request, make_content, shown, table_in
 from fedadb.deploy.reply_checks import MAX_ROWS, cap_rows
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.secure_aggregation import counts_alike

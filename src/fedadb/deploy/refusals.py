@@ -8,9 +8,10 @@ import logging
 import re
 from typing import NamedTuple
 
-from flwr.app import Error, Message, MessageType
+from flwr.app import Error, Message
 
 from fedadb.core.errors import BadInput, Fault
+from fedadb.deploy.messages import END, EVALUATE, KEY, QUERY, ROSTER, TRAIN
 
 LOG = logging.getLogger("fedadb.site")  # of this site; nothing of it travels
 RAISED = 2  # Flower's error code for a handler that raised
@@ -66,6 +67,11 @@ class Refusal(BadInput):
         self.code, self.there = code, sentence if travels else SENTENCES[code]
 
 
+def not_allowed(sentence: str) -> Refusal:
+    """The refusal of what the site's own experiment or roster does not allow."""
+    return Refusal(NOT_ALLOWED, sentence, travels=True)
+
+
 def to_reason(error: Exception) -> str:
     """The reason of Flower's error, without any data of the site."""
     if isinstance(error, Refusal):
@@ -86,12 +92,12 @@ def describe(message: Message) -> str:
     kind, group = message.metadata.message_type, message.metadata.group_id
     round = group if group.isascii() and group.isdigit() and len(group) < 10 else "?"
     what = {
-        MessageType.QUERY: "introduction",
-        f"{MessageType.QUERY}.key": "key of the run",
-        f"{MessageType.QUERY}.roster": "keys of all sites",
-        f"{MessageType.QUERY}.end": "end of the run",
-        MessageType.TRAIN: f"round {round}",
-        MessageType.EVALUATE: "evaluation",
+        QUERY: "introduction",
+        KEY: "key of the run",
+        ROSTER: "keys of all sites",
+        END: "end of the run",
+        TRAIN: f"round {round}",
+        EVALUATE: "evaluation",
     }
     return what.get(kind, "a message of an unknown type")
 

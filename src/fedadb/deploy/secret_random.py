@@ -106,7 +106,7 @@ class SecretSource:
         )
 
     def _note(self, line: Note) -> None:
-        with open(_private(self.file), "a") as file:
+        with open(_open_to_append(self.file), "a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -140,8 +140,8 @@ def _complete_lines(log: Path) -> list[str]:
     return complete.splitlines()
 
 
-def _private(path: Path) -> int:
-    """Open a file that only its owner can read, to append to it."""
+def _open_to_append(path: Path) -> int:
+    """The descriptor of a file that only its owner can read."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 

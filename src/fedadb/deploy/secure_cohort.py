@@ -10,8 +10,7 @@ from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.replies import MissingReply, Replies, Reply
 from fedadb.deploy.all_sites import MaskUsed, add_words, ask_all, masked_words
-from fedadb.deploy.delivery import TRAIN
-from fedadb.deploy.messages import make_content, tensor_record
+from fedadb.deploy.messages import TRAIN, make_content, tensor_record
 from fedadb.deploy.participants import Participants
 from fedadb.engine.local import Learner
 from fedadb.secagg.fixed_point import WORD_BYTES, Words

@@ -5,15 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from flwr.app import RecordDict
-
-from fedadb.core.algorithm import Round
 from fedadb.core.errors import Fault
 from fedadb.core.packing import pack
 from fedadb.core.vector import Vector, Weights
 from fedadb.deploy.all_sites import add_words, ask_all, masked_words
-from fedadb.deploy.delivery import EVALUATE
-from fedadb.deploy.messages import make_content, tensor_record
+from fedadb.deploy.messages import EVALUATE, NO_ROUND, make_content, tensor_record
 from fedadb.deploy.participants import Participants
 from fedadb.deploy.secure_cohort import sum_of_attempts, void
 from fedadb.engine.evaluate import Scores, TestSet, share
@@ -63,7 +59,7 @@ class SecureEvaluator:
 
     def _sum(self, w: Vector, words: int) -> Words:
         tensors = tensor_record(pack(Weights(w)))
-        content: RecordDict = make_content(self.sites.request(-1, Round(0, 0, 0, 0)), tensors)
+        content = make_content(self.sites.request(-1, NO_ROUND), tensors)
         answers = ask_all(
             self.sites,
             EVALUATE,

@@ -3,8 +3,6 @@
 The directory `state/RUN/secagg` holds the private key, what was agreed on, and masked answers.
 """
 
-import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,40 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from fedadb.deploy.agreed import AGREED, AGREED_FORM, SECAGG, Agreed, require_new_seed
+from fedadb.deploy.key_offers import Offer, make_offer, verified_keys
 from fedadb.deploy.masked_answers import MaskedAnswers, write_durably
-from fedadb.deploy.messages import Request, shown, tensors_to_bytes
-from fedadb.deploy.refusals import BAD_DATA, BAD_REQUEST, NOT_ALLOWED, Refusal
+from fedadb.deploy.messages import Request, tensors_to_bytes
+from fedadb.deploy.refusals import BAD_DATA, Refusal, not_allowed
 from fedadb.deploy.roster import Roster
 from fedadb.secagg.fixed_point import LARGEST, Words
-from fedadb.secagg.keys import (
-    KEY_BYTES,
-    in_order,
-    is_signed,
-    make_private_key,
-    pair_keys,
-    public_key,
-    roster_digest,
-    sign_key,
-)
+from fedadb.secagg.keys import in_order, make_private_key, pair_keys, public_key, roster_digest
 from fedadb.secagg.masks import ROWS, Exchange, mask
-from fedadb.storage.files import read_json
+from fedadb.storage.files import read_json, replace_file
 
 PRIVATE, OFFER = "key", "offer.json"
 MASKED = "masked"  # the name of the only tensor in a masked answer
-
-
-class Offer(BaseModel):
-    """A site's public key for a run, and its signature, in hexadecimal digits."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    key: str
-    signature: str
-
-
 OFFER_FORM = TypeAdapter(Offer)
 
 
@@ -69,10 +48,10 @@ class SecureSite:
             return read_json(path, OFFER_FORM)
         if not private.exists():
             forget_finished_runs(self.state)
-            _write_private(private, make_private_key())
-        key, name = public_key(private.read_bytes()), self.roster.name
-        signature = sign_key(self.roster.own_key, self.run, name, key, self.settings)
-        offer = Offer(key=key.hex(), signature=signature.hex())
+            private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_file(private, make_private_key())
+        key = public_key(private.read_bytes())
+        offer = make_offer(key, self.roster, self.run, self.settings)
         write_durably(path, offer.model_dump_json().encode())
         return offer
 
@@ -80,7 +59,10 @@ class SecureSite:
         self, offers: Mapping[str, Any], rows: int, rounds: int, seed: int
     ) -> tuple[str, bytes]:
         """The digest of all keys if they are those of this site's roster; and its masked rows."""
-        keys = {name: key.hex() for name, key in self._verified(offers).items()}
+        verified = verified_keys(offers, self.roster, self.run, self.settings)
+        keys = {name: key.hex() for name, key in verified.items()}
+        if keys[self.roster.name] != self.offer().key:
+            raise not_allowed("the server sent another key than this site's own")
         if rows > LARGEST // len(keys):
             raise Refusal(BAD_DATA, f"{rows} rows are too many for secure aggregation")
         path = self.directory / AGREED
@@ -88,13 +70,13 @@ class SecureSite:
             agreed = self.agreed()
             for name, key in keys.items():
                 if agreed.keys.get(name) != key:
-                    raise _not_allowed(f"{name} has another key than when the run began")
+                    raise not_allowed(f"{name} has another key than when the run began")
             self.require_rows(rows)
         else:
             require_new_seed(self.state, keys, rows, seed)
             agreed = Agreed(keys=keys, rows=rows, rounds=rounds, seed=seed)
             write_durably(path, agreed.model_dump_json().encode())
-        digest = roster_digest(self.run, _bytes(keys)).hex()
+        digest = roster_digest(self.run, verified).hex()
         exchange = Exchange(self.run, tuple(keys), 0, 0, digest, scale=0, words=1, kind=ROWS)
         return digest, self.masked(exchange, lambda: np.array([rows], dtype=np.uint32))
 
@@ -122,12 +104,12 @@ class SecureSite:
         differs from site to site. A server that changes it for one site would single that one out.
         """
         if client != (own := in_order(self.agreed().keys).index(self.roster.name)):
-            raise _not_allowed(f"this site is client {own} of the run, not {client}")
+            raise not_allowed(f"this site is client {own} of the run, not {client}")
 
     def agreed(self) -> Agreed:
         path = self.directory / AGREED
         if not path.exists():
-            raise _not_allowed("the sites have not exchanged keys in this run")
+            raise not_allowed("the sites have not exchanged keys in this run")
         return read_json(path, AGREED_FORM)
 
     def require_rows(self, rows: int) -> None:
@@ -142,36 +124,13 @@ class SecureSite:
     def _mask(self, words: Words, exchange: Exchange) -> Words:
         private = self.directory / PRIVATE
         if not private.exists():
-            raise _not_allowed("this site has deleted its key of the run, which has ended")
+            raise not_allowed("this site has deleted its key of the run, which has ended")
         keys, name = _bytes(self.agreed().keys), self.roster.name
         try:
             pairs = pair_keys(self.run, name, private.read_bytes(), keys)
         except ValueError as error:  # one of the few keys that give no secret
-            raise _not_allowed("the key of a site is not one for a secret") from error
+            raise not_allowed("the key of a site is not one for a secret") from error
         return mask(words, name, pairs, exchange)
-
-    def _verified(self, offers: Mapping[str, Any]) -> dict[str, bytes]:
-        """The keys of all sites, each signed by the site of that name in this site's roster."""
-        known = self.roster.public_keys
-        if offers.keys() != known.keys():
-            there = ", ".join(sorted(shown(name, 60) for name in offers))
-            raise _not_allowed(
-                f"the server's sites are {there}, and those of this site's roster are "
-                f"{', '.join(sorted(known))}"
-            )
-        verified: dict[str, bytes] = {}
-        for name, identity in known.items():
-            key, signature = _read_offer(name, offers[name])
-            if not is_signed(identity, signature, self.run, name, key, self.settings):
-                raise _not_allowed(
-                    f"the key of {name} is not signed by {name}'s public key in this site's roster"
-                )
-            if key in verified.values():
-                raise _not_allowed(f"the key of {name} is also that of another site")
-            verified[name] = key
-        if verified[self.roster.name].hex() != self.offer().key:
-            raise _not_allowed("the server sent another key than this site's own")
-        return verified
 
 
 def forget_finished_runs(state: Path) -> None:
@@ -187,37 +146,5 @@ def forget_finished_runs(state: Path) -> None:
                 private.unlink()
 
 
-def _read_offer(name: str, offer: Any) -> tuple[bytes, bytes]:
-    try:
-        read = Offer.model_validate_json(json.dumps(offer))
-        key, signature = bytes.fromhex(read.key), bytes.fromhex(read.signature)
-    except ValueError as error:
-        raise _unreadable(name) from error
-    if len(key) != KEY_BYTES:
-        raise _unreadable(name)
-    return key, signature
-
-
 def _bytes(keys: Mapping[str, str]) -> dict[str, bytes]:
     return {name: bytes.fromhex(key) for name, key in keys.items()}
-
-
-def _write_private(path: Path, key: bytes) -> None:
-    """Write the key where nobody else could ever read it; a crash leaves all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _not_allowed(sentence: str) -> Refusal:
-    return Refusal(NOT_ALLOWED, sentence, travels=True)
-
-
-def _unreadable(name: str) -> Refusal:
-    return Refusal(BAD_REQUEST, f"the key of {name} cannot be read", travels=True)

@@ -23,9 +23,20 @@ from fedadb.core.errors import Fault
 from fedadb.core.transform import Bounded, Transform
 from fedadb.datasets.arrays import is_image_shape
 from fedadb.deploy.agreement import require_same_settings, require_same_version, shared_settings
-from fedadb.deploy.delivery import END, EVALUATE, KEY, QUERY, ROSTER, TRAIN
-from fedadb.deploy.messages import MAX_VALUES, Request, request_in, shown, table_in
-from fedadb.deploy.refusals import BAD_REQUEST, NOT_ALLOWED, Refusal
+from fedadb.deploy.messages import (
+    END,
+    EVALUATE,
+    KEY,
+    MAX_VALUES,
+    QUERY,
+    ROSTER,
+    TRAIN,
+    Request,
+    request_in,
+    shown,
+    table_in,
+)
+from fedadb.deploy.refusals import BAD_REQUEST, Refusal, not_allowed
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.stored import spec_to_table
 from fedadb.storage.files import write_atomically
@@ -66,9 +77,9 @@ def read_request(content: RecordDict, kind: str, e: Experiment) -> Request:
         raise Refusal(BAD_REQUEST, str(error), travels=True) from error
     _require_in_range(request)
     if kind == EVALUATE and e.deployment.evaluate == "server":
-        raise _not_allowed("deployment.evaluate is 'server' here, so this site tests no models")
+        raise not_allowed("deployment.evaluate is 'server' here, so this site tests no models")
     if kind in (KEY, ROSTER, END) and not e.deployment.secure_aggregation:
-        raise _not_allowed("deployment.secure_aggregation is false here, so this site has no key")
+        raise not_allowed("deployment.secure_aggregation is false here, so this site has no key")
     if kind == TRAIN:
         _require_own_round(request, e)
     if kind != QUERY and not RUN.fullmatch(request.run):  # it becomes a path
@@ -93,11 +104,11 @@ def _require_in_range(request: Request) -> None:
 def _require_own_round(request: Request, e: Experiment) -> None:
     round, k = request.round, request.client
     if round.total != e.rounds or not 1 <= round.t <= e.rounds:
-        raise _not_allowed(f"round {round.t} of {round.total}: this site trains 1 to {e.rounds}")
+        raise not_allowed(f"round {round.t} of {round.total}: this site trains 1 to {e.rounds}")
     if not 0 <= k < round.clients:
-        raise _not_allowed(f"client {k}: the request says that there are {round.clients}")
+        raise not_allowed(f"client {k}: the request says that there are {round.clients}")
     if request.last_used >= round.t:
-        raise _not_allowed(f"round {round.t} cannot follow round {request.last_used}")
+        raise not_allowed(f"round {round.t} cannot follow round {request.last_used}")
 
 
 def read_spec(table: Mapping[str, Any], e: Experiment) -> DataSpec:
@@ -202,16 +213,16 @@ def count_request(state: Path, kind: str, request: Request, e: Experiment, max_r
     else:
         runs = [run for file in state.glob(f"*/{ASKED}") if (run := _read_asked(file))]
         if sum(run.experiment == experiment for run in runs) >= max_runs:
-            raise _not_allowed(
+            raise not_allowed(
                 f"the server began another run of this experiment after {max_runs} runs; "
                 "a higher --max-runs at the site allows more"
             )
         asked = Asked(experiment=experiment, data=data)
     if (asked.experiment, asked.data) != (experiment, data):
-        raise _not_allowed("the settings or the form of the data changed within a run")
+        raise not_allowed("the settings or the form of the data changed within a run")
     if kind == TRAIN:
         if asked.client not in (None, request.client):
-            raise _not_allowed(
+            raise not_allowed(
                 f"this site was client {asked.client} of the run, not {request.client}"
             )
         asked.client, t = request.client, str(request.round.t)
@@ -219,9 +230,9 @@ def count_request(state: Path, kind: str, request: Request, e: Experiment, max_r
     elif kind == EVALUATE:
         asked.evaluations += 1
     if max(asked.rounds.values(), default=0) > MAX_TIMES:
-        raise _not_allowed(f"the server asked for round {request.round.t} {MAX_TIMES} times")
+        raise not_allowed(f"the server asked for round {request.round.t} {MAX_TIMES} times")
     if asked.evaluations > MAX_TIMES * e.rounds:
-        raise _not_allowed(f"the server asked for {MAX_TIMES * e.rounds} evaluations")
+        raise not_allowed(f"the server asked for {MAX_TIMES * e.rounds} evaluations")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(path, asked.model_dump_json().encode())
 
@@ -235,7 +246,3 @@ def _read_asked(path: Path) -> Asked:
 
 def _digest(table: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
-
-
-def _not_allowed(sentence: str) -> Refusal:
-    return Refusal(NOT_ALLOWED, sentence, travels=True)

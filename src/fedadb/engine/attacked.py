@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from fedadb.core.algorithm import Round
 from fedadb.core.attack import Attack, moments
-from fedadb.core.replies import MissingReply, Replies, Reply, update_of
+from fedadb.core.replies import MissingReply, Replies, Reply, update_of, weights_after
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector
 from fedadb.engine.cohorts import Cohort
@@ -45,7 +43,7 @@ class Attacked:
                 own = update_of(answer, u)
                 rng = self.rng.at("attack", round.t, k)
                 forged = self.attack.update(own, n, sum(rows), rng)
-                yield answer if forged is own else _with_update(answer, u, forged)
+                yield answer if forged is own else answer.with_weights(weights_after(forged, u))
             else:
                 yield answer
 
@@ -62,13 +60,8 @@ class Attacked:
         if not honest or not attackers:
             yield from known
             return
-        forged = self.attack.common_update(moments(honest, u), attackers)
+        w = weights_after(self.attack.common_update(moments(honest, u), attackers), u)
         for k, answer in zip(clients, known, strict=True):
             if k in self.attackers and isinstance(answer, Reply):
-                answer = _with_update(answer, u, forged)
+                answer = answer.with_weights(w)
             yield answer
-
-
-def _with_update(reply: Reply[Any], u: Vector, update: Tensor) -> Reply[Any]:
-    w = (u.flat.double() + update).to(u.flat.dtype)
-    return reply.with_weights(Vector(w, u.layout))

@@ -1,7 +1,6 @@
 """A run, read back from its directory."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,8 +99,3 @@ def read_sites(path: Path) -> SitesFile:
 def spec_to_table(spec: DataSpec) -> dict[str, Any]:
     """The spec as a table that JSON can hold."""
     return asdict(spec)
-
-
-def spec_from_table(table: Mapping[str, Any]) -> DataSpec:
-    """The spec from which `spec_to_table` made the table; ValueError if it is not such a table."""
-    return TypeAdapter(DataSpec).validate_python(table)

@@ -14,10 +14,9 @@ from fedadb.core.replies import Reply
 from fedadb.core.vector import Vector
 from fedadb.filters.accounting import Accountant, default_delta
 from fedadb.filters.clip import clipped
-from fedadb.filters.mechanism import Mechanism, NoiseSource
+from fedadb.filters.mechanism import RATE, Mechanism, NoiseSource
 
 FIRST_NORM = 0.1  # S in the first round, if it follows a quantile
-RATE = 0.2  # by which S follows it
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """All replies of a round at once, for rules that compare them with each other."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from fedadb.core.algorithm import Round
 from fedadb.core.errors import BadInput, Fault
 from fedadb.core.filter import NOT_FINITE, Filter
-from fedadb.core.replies import MissingReply, Reply
+from fedadb.core.replies import MissingReply, Reply, weights_after
 from fedadb.core.vector import Vector, Weights, is_finite
 
 PIECE = 1 << 20  # coordinates; a round holds its replies and m pieces of float64
@@ -67,7 +67,7 @@ class Gathered:
         There are as many replies as before, because algorithms may sum over them. Their rows stay:
         the weighted mean of equal replies is that reply.
         """
-        w = self._moved(torch.cat(list(v)))
+        w = weights_after(torch.cat(list(v)), self.u)
         for answer in self.answers:
             yield answer.with_weights(w) if isinstance(answer, Reply) else answer
 
@@ -78,8 +78,7 @@ class Gathered:
 
         The updates are in pieces. If all replies count alike, each has one row.
         """
-        moved = torch.empty(len(self.replies), *self.u.flat.shape, dtype=self.u.flat.dtype,
-                            device=self.u.flat.device)  # fmt: skip
+        moved = self.u.flat.new_empty(len(self.replies), self.u.flat.numel())
         for i, piece in enumerate(updates):
             part = slice(i * PIECE, i * PIECE + piece.shape[1])
             moved[:, part] = self.u.flat[part].double() + piece
@@ -91,26 +90,28 @@ class Gathered:
                 answer = answer.with_weights(Vector(next(weights), self.u.layout))
             yield answer
 
-    def _moved(self, v: Tensor) -> Vector:
-        return Vector((self.u.flat.double() + v).to(self.u.flat.dtype), self.u.layout)
-
 
 def assumed_faulty(f: int | Literal["auto"], m: int) -> int:
     """How many of m replies are assumed to be faulty."""
     return (m - 1) // 4 if f == "auto" else f
 
 
-def combined(
-    filter: Filter,
-    replies: Iterable[Reply[Any] | MissingReply],
-    u: Vector,
-    round: Round,
-    combine: Callable[[Gathered], Iterator[Reply[Any] | MissingReply]],
-) -> Iterator[Reply[Any] | MissingReply]:
-    """What the filter's rule `combine` makes of all replies, if there are enough; or of none."""
-    gathered = Gathered(replies, u)
-    gathered.require(filter, round)
-    yield from combine(gathered) if gathered.replies else gathered.answers
+class GatheringFilter(Filter):
+    """A filter whose server's end needs all replies at once; `combine` takes `incoming`'s place."""
+
+    replaces_replies = True
+
+    def combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+        """What the server uses in place of the replies, of which there is at least one."""
+        raise NotImplementedError
+
+    def incoming(
+        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
+    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
+        gathered = Gathered(replies, u)
+        gathered.require(self, round)
+        yield from self.combine(gathered) if gathered.replies else gathered.answers
+        return state
 
 
 def _finite_or_missing(answer: Reply[Any] | MissingReply) -> Reply[Any] | MissingReply:

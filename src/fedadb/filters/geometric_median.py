@@ -1,21 +1,18 @@
 """The geometric median, in place of the mean."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from fedadb.core.algorithm import Round
-from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
-from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered, combined
+from fedadb.filters.gathering import Gathered, GatheringFilter
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Filter):
+class GeometricMedian(GatheringFilter):
     """Replaces all updates by the point with the smallest sum of distances to them.
 
     It is found by Weiszfeld's steps from the median of each coordinate, for the model as a whole.
@@ -34,20 +31,13 @@ class GeometricMedian(Filter):
     # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
-    replaces_replies = True
     has_one_result = True
 
     @property
     def replies_needed(self) -> int:
         return 3
 
-    def incoming(
-        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
-    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        yield from combined(self, replies, u, round, self._combine)
-        return state
-
-    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+    def combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
         weights = gathered.weights(self.weights)
         start = [robust.median(x, weights) for x in gathered]
         return gathered.with_update(

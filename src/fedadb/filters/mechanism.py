@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from fedadb.core.errors import BadInput
-from fedadb.core.replies import Replies, Reply, update_of
+from fedadb.core.replies import Replies, Reply, update_of, weights_after
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Vector, Weights
 
+RATE = 0.2  # by which S follows a quantile, if no other is given
 MARGIN = 1 - 1e-6  # of a clipped update's norm, so that rounding never makes it longer than S
 
 
@@ -63,7 +64,7 @@ class Mechanism:
     expected: float  # qK: the mean number of clients in a round
     source: NoiseSource
     quantile: float | None = None
-    rate: float = 0.2  # by which S follows the quantile
+    rate: float = RATE  # by which S follows the quantile
 
     def init(self) -> MechanismState:
         """The state before the first round."""
@@ -92,8 +93,7 @@ class Mechanism:
             m += 1
         noise = self.source.normals(t, "update", total.numel()).to(total.device)
         total += self.update_noise * norm * noise
-        w = Vector((u.flat.double() + total / self.expected).to(u.flat.dtype), u.layout)
-        one = Reply(Weights(w), torch.tensor(1))
+        one = Reply(Weights(weights_after(total / self.expected, u)), torch.tensor(1))
         n = max(1, round(self.expected))
         releases = torch.tensor(self.source.releases(t))
         return Replies([one] * n, [1] * n), MechanismState(

@@ -1,19 +1,16 @@
 """The median of each coordinate, in place of the mean."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedadb.core.algorithm import Round
-from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
-from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered, combined
+from fedadb.filters.gathering import Gathered, GatheringFilter
 
 
 @dataclass(frozen=True)
-class Median(Filter):
+class Median(GatheringFilter):
     """Replaces all updates by the median of each coordinate.
 
     It bears fewer than half faulty replies.
@@ -26,19 +23,12 @@ class Median(Filter):
     # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
-    replaces_replies = True
     has_one_result = True
 
     @property
     def replies_needed(self) -> int:
         return 3  # of two, it is the mean
 
-    def incoming(
-        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
-    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        yield from combined(self, replies, u, round, self._combine)
-        return state
-
-    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+    def combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
         weights = gathered.weights(self.weights)
         return gathered.with_update([robust.median(x, weights) for x in gathered])

@@ -1,21 +1,18 @@
 """Multi-Krum: the mean of the updates that lie closest to others."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
-from fedadb.core.algorithm import Round
-from fedadb.core.filter import Filter
 from fedadb.core.replies import MissingReply, Reply
-from fedadb.core.vector import Vector
 from fedadb.filters import robust
-from fedadb.filters.gathering import Gathered, assumed_faulty, combined
+from fedadb.filters.gathering import Gathered, GatheringFilter, assumed_faulty
 
 
 @dataclass(frozen=True)
-class MultiKrum(Filter):
+class MultiKrum(GatheringFilter):
     """Takes the mean of the updates whose m − f − 2 nearest neighbours are nearest.
 
     `keep = 1` is Krum. Labels that only one client has look like an attack: its update is dropped.
@@ -33,7 +30,6 @@ class MultiKrum(Filter):
     # "uniform": all replies count the same; "rows": by their rows, which a site may overstate
     weights: Literal["uniform", "rows"] = "uniform"
 
-    replaces_replies = True
     has_one_result = True
 
     @property
@@ -44,13 +40,7 @@ class MultiKrum(Filter):
                 m += 1
         return m
 
-    def incoming(
-        self, replies: Iterable[Reply[Any] | MissingReply], state: Any, u: Vector, round: Round
-    ) -> Generator[Reply[Any] | MissingReply, None, Any]:
-        yield from combined(self, replies, u, round, self._combine)
-        return state
-
-    def _combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
+    def combine(self, gathered: Gathered) -> Iterator[Reply[Any] | MissingReply]:
         f, weights = gathered.faulty(self.f), gathered.weights(self.weights)
         keep = len(gathered.replies) - f if self.keep == "auto" else self.keep
         scores = robust.krum_scores(robust.squared_distances(gathered), f)

@@ -43,7 +43,7 @@ def pooled_counts(total: Words, classes: int, sites: int) -> PooledCounts:
         raise NoSum(f"{total[-1]} sites have evaluated, and not {sites}")
     correct, rows = total[:classes].tolist(), total[classes : 2 * classes].tolist()
     if any(c > n for c, n in zip(correct, rows, strict=True)) or sum(rows) > LARGEST:
-        raise NoSum("there are more correct predictions than test rows")
+        raise NoSum("the numbers of test rows and of correct predictions are impossible")
     (mean,) = optional_means(total[2 * classes : -1], LOSS_SCALE, sites)
     complete = int(total[-2]) == sites
     return PooledCounts(correct, rows, mean * sites if complete else math.nan)

@@ -40,13 +40,14 @@ class Coding(NamedTuple):
 
     @property
     def scale(self) -> int:
-        """S = ⌊log₂((2³¹ − 1 − m) / (N R))⌋: each client may round up by half a word."""
+        """⌊log₂((2³¹ − 1 − m) / (Σ n_k · R))⌋: each client may round up by half a word."""
         _, exponent = math.frexp((LARGEST - self.clients) / (self.total * self.largest))
         scale = exponent - 1
         if scale < LEAST_SCALE:
             most = int((LARGEST - self.clients) / 2**LEAST_SCALE / self.largest)
+            sites = f"are {self.clients}" if self.uniform else f"have {self.rows} rows"
             raise BadInput(
-                f"deployment.secure_range = {self.largest:g}: the sites have {self.rows} rows, and "
+                f"deployment.secure_range = {self.largest:g}: the sites {sites}, and "
                 f"secure aggregation encodes at most {most} at this range; lower it"
             )
         return scale

@@ -35,6 +35,23 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
+def create_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Create a file with its final mode, so that others can never read a secret."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """As `create_file`, in place of an older file; a crash leaves one of them."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    create_file(partial, content, mode)
+    partial.replace(path)
+
+
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; ValueError if it is not JSON, or has NaN or infinite numbers."""
     try:
