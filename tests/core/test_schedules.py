@@ -100,7 +100,7 @@ def test_a_shortened_step_takes_at_least_a_round() -> None:
         ),
         (
             {"schedule": {"name": "constant", "decay": 0.9}},
-            "local.schedule.decay is not a setting; there are none",
+            "did you mean filter.decay? Possible here are none",
         ),
         ({"warmup": -1}, "local.warmup = -1: must be greater than or equal to 0"),
         ({"warmup": 2.5}, "local.warmup = 2.5: must be a whole number"),

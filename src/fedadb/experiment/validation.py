@@ -155,7 +155,7 @@ def unknown_setting(key: str, known: Collection[str]) -> str:
         elsewhere = [one for one in near_settings(key) if one.rpartition(".")[0] != table]
         if elsewhere:
             hint = f"{key} is not a setting; did you mean {' or '.join(elsewhere)}?"
-            return f"{hint} Possible here are {', '.join(known)}" if known else hint
+            return f"{hint} Possible here are {', '.join(known) or 'none'}"
     return f"{key} is not a setting; {suggest(name, known)}"
 
 
