@@ -1,5 +1,7 @@
 """Processes that are started, restarted and stopped together, and their logs."""
 
+import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedadb.core.errors import Fault
+from fedadb.deploy import processes
 from fedadb.deploy.processes import ProcessGroup
 from tests.deploy.conftest import Clock
 from tests.deploy.federation import wait_for
@@ -42,6 +45,36 @@ def test_a_process_may_end_now_and_then(clock: Clock, tmp_path: Path) -> None:
             group.keep_running()
     finally:
         group.stop()
+
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_processes_that_do_not_end_share_the_time_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.2)
+    group, names = ProcessGroup(tmp_path, {}), ("a", "b", "c")
+    for name in names:
+        group.start(name, python(STUBBORN))
+    wait_for(lambda: all("ready" in (tmp_path / f"{name}.log").read_text() for name in names))
+    running = list(group._running.values())
+    waits: list[float] = []
+    wait = subprocess.Popen.wait
+
+    def noted(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waits.append(timeout or 0.0)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", noted)
+    group.stop()
+    assert [process.poll() for process in running] == [-signal.SIGKILL] * 3
+    assert sum(waits) <= 0.2
 
 
 def test_a_process_that_is_not_to_be_restarted(tmp_path: Path) -> None:

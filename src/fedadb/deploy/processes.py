@@ -20,7 +20,7 @@ from fedadb.interruption import interrupted_by_sigterm
 MAX_RESTARTS = 3  # of a process that ends by itself, within RESTART_SECONDS
 RESTART_SECONDS = 3600.0
 MAX_LOG = 10 << 20  # bytes of a log; one older part of it is kept
-STOP_SECONDS = 10.0  # for a process to end after SIGTERM
+STOP_SECONDS = 4.0  # for a process, or a whole group, to end after SIGTERM
 
 # Flower sends usage data to its makers and looks for new versions, unless these are set.
 FLOWER_ENVIRONMENT = {
@@ -108,17 +108,21 @@ class ProcessGroup:
         return next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
 
     def stop(self) -> None:
-        """End all processes, the last one first."""
+        """End all processes, the last one first; kill what does not end in time."""
+        end = time.monotonic() + STOP_SECONDS
         for name in reversed(list(self._running)):
-            self.stop_process(name)
+            self._stop_until(end, name)
 
     def stop_process(self, name: str) -> None:
         """End the named process, if it was started; kill it if it does not end in time."""
+        self._stop_until(time.monotonic() + STOP_SECONDS, name)
+
+    def _stop_until(self, end: float, name: str) -> None:
         self._commands.pop(name, None)
         if process := self._running.pop(name, None):
             _signal_session(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
+                process.wait(max(0.0, end - time.monotonic()))
             _signal_session(process, signal.SIGKILL)  # also ends its children
             process.wait()
 
