@@ -27,9 +27,14 @@ def compressed(results: Path) -> str:
             mean_and_deviation([float(row["best5"]) for row in rows]),
             f"{float(rows[0]['bytes_up']):,.0f}".replace(",", " "),
         ]
-        for (dataset, algorithm, name), rows in found.items()
+        for (dataset, algorithm, name), rows in sorted(found.items(), key=_place)
     ]
     return table(["dataset", "method", "filter", "accuracy (%)", "bytes of an upload"], body)
+
+
+def _place(item: tuple[tuple[str, str, str], list[Row]]) -> tuple[str, str, bool, str]:
+    dataset, algorithm, name = item[0]
+    return dataset, algorithm, name != "none", name
 
 
 TABLES = {"compression": compressed}
