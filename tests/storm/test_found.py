@@ -5,6 +5,7 @@ import json
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from fedadb.deploy import accepted_sites, site_keys
 from fedadb.deploy.secret_random import LOG, open_secrets
 from fedadb.experiment.disclosure import disclosures
 from fedadb.experiment.settings import Federation
+from fedadb.export.classifier import card_from_strings
 from fedadb.export.safetensors_file import read_safetensors
 from fedadb.report.recorded_runs import read_recorded_run
 from fedadb.storage.files import write_atomically
@@ -180,3 +182,22 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_leaves_no_file_behind(
     assert difference(results(tmp_path / "whole"), results(tmp_path / "struck"))
     fedadb.run(e, tmp_path / "struck")
     assert difference(results(tmp_path / "whole"), results(tmp_path / "struck")) == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"federation": {"clients": 10**400}}, "federation.clients = 1"),
+        ({"model": {"name": "mlp", "hidden": [10**30]}}, "model.hidden.0 = 1"),
+    ],
+)
+def test_numbers_beyond_all_machines(table: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        fedadb.Experiment.read(table)
+    assert str(refused.value).startswith(sentence)
+    assert "must be less than or equal to 1000000000" in str(refused.value)
+
+
+def test_an_exported_model_whose_card_is_nested_too_deeply() -> None:
+    with pytest.raises(BadInput, match="was not written by `fedadb export`"):
+        card_from_strings({"classes": "[" * 100_000}, Path("model.safetensors"))

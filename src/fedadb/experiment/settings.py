@@ -60,7 +60,7 @@ class Federation:
     ```
     """
 
-    clients: Annotated[int, Ge(1), PAPER_VARIES] = 100  # K: the number of clients
+    clients: Annotated[int, Ge(1), Le(10**9), PAPER_VARIES] = 100  # K: the number of clients
     # ρ: the share of clients in a round
     participation: Annotated[float, Gt(0), Le(1), PAPER_VARIES] = 0.05
     partition: Annotated[Partition, SERVER] = Dirichlet()  # how rows are distributed among clients

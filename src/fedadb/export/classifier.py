@@ -18,6 +18,7 @@ from fedadb.experiment.named_algorithms import to_algorithm
 from fedadb.experiment.stored import StoredRun
 from fedadb.experiment.toml_tables import renamed
 from fedadb.models import MODELS
+from fedadb.storage.files import parse_json
 
 SUFFIXES = (".safetensors", ".onnx")  # of the formats that `fedadb export` writes
 
@@ -45,7 +46,7 @@ def card_from_strings(strings: Mapping[str, str], path: Path) -> ModelCard:
     try:
         strings = {"privacy": '""', **strings}  # earlier versions had no private runs
         names = [name for name in ModelCard._fields if name != "experiment"]
-        fields = {name: json.loads(strings[name]) for name in names}
+        fields = {name: parse_json(strings[name]) for name in names}
         fields["experiment"] = strings["experiment"]
         card: ModelCard = TypeAdapter(ModelCard).validate_python(fields)
     except (KeyError, ValueError, ValidationError) as error:

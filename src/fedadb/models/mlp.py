@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from torch import nn
 
 
@@ -22,7 +22,7 @@ class MLP:
 
     # sizes of the hidden layers, of which the last is the number of features; without any, the
     # features are the inputs, so that the classifier is linear
-    hidden: tuple[Annotated[int, Ge(1)], ...] = (200, 200)
+    hidden: tuple[Annotated[int, Ge(1), Le(10**9)], ...] = (200, 200)
 
     def body(self, shape: tuple[int, ...]) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]
