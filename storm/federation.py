@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ class Federation:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
+                # A shell lets commands in the background ignore Ctrl-C, and so would these.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
 
     def log(self, name: str) -> str:
