@@ -34,7 +34,7 @@ def test_every_command_is_in_the_reference() -> None:
         "| a number above 0 and up to 1 | results |",
         '| "auto" or "torch" | rounding |',
         "| a number above 0, searched from 0.003 to 0.1 | results; agreed |",
-        "| `[200, 200]` | a list, each a whole number from 1 |",
+        "| `[200, 200]` | a list, each a whole number from 1 and up to 1000000000 |",
         '| "server", "sites" or "both" | nothing; agreed |',
     ],
 )
