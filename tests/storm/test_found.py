@@ -104,6 +104,29 @@ def test_an_exported_model_without_an_algorithm(experiment: str, tmp_path: Path)
         read_safetensors(path)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "side"), [([1_000_000_000, 1_000_000_000], 28), ([], 65_535), ([9], 65_535)]
+)
+def test_an_exported_model_that_no_machine_could_hold(
+    hidden: list[int], side: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    card = {"classes": ["a"], "shape": [1, side, side], "mean": [0.5], "std": [0.5], "frozen": 0}
+    strings = {name: json.dumps(value) for name, value in card.items()}
+    experiment = f'[model]\nname = "mlp"\nhidden = {hidden}\n[algorithm]\nname = "fedavg"\n'
+    write_tensors(path, {"head.bias": torch.zeros(1)}, {**strings, "experiment": experiment})
+    with pytest.raises(Fault, match="its weights do not fit its experiment; export it again"):
+        read_safetensors(path)
+
+
+@pytest.mark.parametrize("side", [0, -3, 65_536, 10**12])
+def test_an_exported_model_for_images_that_cannot_be(side: int) -> None:
+    card = {"classes": ["a"], "shape": [1, side, side], "mean": [0.5], "std": [0.5], "frozen": 0}
+    strings = {name: json.dumps(value) for name, value in card.items()}
+    with pytest.raises(BadInput, match="was not written by `fedadb export`"):
+        card_from_strings({**strings, "experiment": ""}, Path("model.safetensors"))
+
+
 def test_a_key_of_another_kind_is_no_key_of_a_site(tmp_path: Path) -> None:
     """The proxy would have ended with an AssertionError."""
     key = ed25519.Ed25519PrivateKey.generate()

@@ -4,15 +4,15 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge, Le
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from fedadb.core.errors import BadInput
-from fedadb.core.model import Domain, assemble
-from fedadb.core.stream import Stream
+from fedadb.core.model import count_features
 from fedadb.experiment import validation
 from fedadb.experiment.named_algorithms import to_algorithm
 from fedadb.experiment.stored import StoredRun
@@ -22,13 +22,15 @@ from fedadb.storage.files import parse_json
 
 SUFFIXES = (".safetensors", ".onnx")  # of the formats that `fedadb export` writes
 
+Side = Annotated[int, Ge(1), Le(65_535)]  # of an image
+
 
 class ModelCard(NamedTuple):
     """The metadata of an exported file: all that is needed to use its model."""
 
     experiment: str  # resolved, in TOML
     classes: tuple[str, ...]  # names
-    shape: tuple[int, int, int]  # of an image: channels, height, width
+    shape: tuple[Side, Side, Side]  # of an image: channels, height, width
     mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
     std: tuple[float, ...]
     # The number of training images that batch statistics were frozen from; 0: the model has none.
@@ -90,10 +92,13 @@ def trained_classifier(run: StoredRun, card: ModelCard) -> ImageClassifier:
 
 
 def untrained_classifier(table: dict[str, Any], card: ModelCard) -> ImageClassifier:
-    """The classifier that an experiment's table describes; its weights are still to be loaded."""
-    table, rng = renamed(table), Stream(0)
-    with rng.at("body").seeded():
+    """The classifier that an experiment's table describes; its weights are still to be loaded.
+
+    Until then they have shapes but no memory, of which a foreign file could demand any amount.
+    """
+    table = renamed(table)
+    with torch.device("meta"):
         body = validation.to_named(MODELS, table["model"], "model").body(card.shape)
-    heads = to_algorithm(table["algorithm"]).heads
-    f = assemble(body, heads, Domain.unbounded(card.shape), len(card.classes), rng)
-    return ImageClassifier(f.module.body, f.module.heads[f.head], card)
+        features = count_features(body, card.shape)
+        heads = to_algorithm(table["algorithm"]).heads(features, len(card.classes))
+    return ImageClassifier(body, next(iter(heads.values())), card)

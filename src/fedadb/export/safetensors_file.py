@@ -56,9 +56,10 @@ def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
     model = untrained_classifier(parse_toml(card.experiment, str(path)), card)
     if card.frozen:  # the layers need statistics before theirs can be loaded
         for layer in batch_layers(model):
-            set_statistics(layer, torch.zeros(layer.num_features), torch.ones(layer.num_features))
+            empty = torch.empty(layer.num_features, device="meta")
+            set_statistics(layer, empty, empty)
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         raise Fault(f"{path}: its weights do not fit its experiment; {REMEDY}") from error
     return card, model
