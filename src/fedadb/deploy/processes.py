@@ -20,7 +20,7 @@ from fedadb.interruption import interrupted_by_sigterm
 MAX_RESTARTS = 3  # of a process that ends by itself, within RESTART_SECONDS
 RESTART_SECONDS = 3600.0
 MAX_LOG = 10 << 20  # bytes of a log; one older part of it is kept
-STOP_SECONDS = 4.0  # for a process, or a whole group, to end after SIGTERM
+STOP_SECONDS = 3.0  # for a process, or a whole group, to end after SIGTERM
 
 # Flower sends usage data to its makers and looks for new versions, unless these are set.
 FLOWER_ENVIRONMENT = {
