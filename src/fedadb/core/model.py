@@ -241,7 +241,7 @@ def assemble(
     ```
     """
     require_sizes(body)
-    features = count_features(body, domain.shape)
+    features = _features(body, domain.shape)
     with rng.at("heads").seeded():
         f = Model(Classifier(body, heads(features, classes)), domain, classes)
     _require_function(body, domain)
@@ -257,7 +257,7 @@ def require_sizes(module: nn.Module) -> None:
             )
 
 
-def count_features(body: nn.Module, shape: tuple[int, ...]) -> int:
+def _features(body: nn.Module, shape: tuple[int, ...]) -> int:
     """The number of features that the body computes for an input of that shape."""
     try:
         with torch.no_grad():

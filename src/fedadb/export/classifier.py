@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from fedadb.core.errors import BadInput
-from fedadb.core.model import count_features
 from fedadb.experiment import validation
 from fedadb.experiment.named_algorithms import to_algorithm
 from fedadb.experiment.stored import StoredRun
@@ -29,7 +28,7 @@ class ModelCard(NamedTuple):
     """The metadata of an exported file: all that is needed to use its model."""
 
     experiment: str  # resolved, in TOML
-    classes: tuple[str, ...]  # names
+    classes: Annotated[tuple[str, ...], MinLen(1)]  # names
     shape: tuple[Side, Side, Side]  # of an image: channels, height, width
     mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
     std: tuple[float, ...]
@@ -91,14 +90,14 @@ def trained_classifier(run: StoredRun, card: ModelCard) -> ImageClassifier:
     return ImageClassifier(module.body, module.heads[run.f.head], card)
 
 
-def untrained_classifier(table: dict[str, Any], card: ModelCard) -> ImageClassifier:
+def untrained_classifier(table: dict[str, Any], card: ModelCard, features: int) -> ImageClassifier:
     """The classifier that an experiment's table describes; its weights are still to be loaded.
 
-    Until then they have shapes but no memory, of which a foreign file could demand any amount.
+    Until then the body's have shapes but no memory, of which a foreign file could demand any
+    amount.
     """
     table = renamed(table)
     with torch.device("meta"):
         body = validation.to_named(MODELS, table["model"], "model").body(card.shape)
-        features = count_features(body, card.shape)
-        heads = to_algorithm(table["algorithm"]).heads(features, len(card.classes))
+    heads = to_algorithm(table["algorithm"]).heads(features, len(card.classes))
     return ImageClassifier(body, next(iter(heads.values())), card)

@@ -1,11 +1,13 @@
 """Exported classifiers as safetensors files: the weights, and the model card."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.toml_tables import parse_toml
@@ -19,6 +21,7 @@ from fedadb.export.classifier import (
 from fedadb.storage.tensorfile import read_tensors, write_tensors
 
 REMEDY = "export it again"
+MISFIT = f"its weights do not fit its experiment; {REMEDY}"
 
 
 def write_safetensors(path: Path, model: ImageClassifier, card: ModelCard) -> None:
@@ -34,11 +37,15 @@ class SafetensorsModel:
     """The model of a safetensors file, computed by torch."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self.card, self._classifier = read_safetensors(path)
 
     @torch.inference_mode()
     def probabilities(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        computed: NDArray[np.float32] = self._classifier(torch.from_numpy(images)).numpy()
+        try:
+            computed: NDArray[np.float32] = self._classifier(torch.from_numpy(images)).numpy()
+        except RuntimeError as error:  # the body's features are others than the head's
+            raise Fault(f"{self._path}: {MISFIT}") from error
         return computed
 
 
@@ -53,7 +60,10 @@ def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
     card = card_from_strings(metadata, path)
     if own := own_class(card.experiment):  # a file of weights must not decide what is imported
         raise BadInput(f"{path} needs {own}, which is not part of fedadb; export the run to .onnx")
-    model = untrained_classifier(parse_toml(card.experiment, str(path)), card)
+    features = _count_features(tensors, len(card.classes))
+    if features == 0:
+        raise Fault(f"{path}: {MISFIT}")
+    model = untrained_classifier(parse_toml(card.experiment, str(path)), card, features)
     if card.frozen:  # the layers need statistics before theirs can be loaded
         for layer in batch_layers(model):
             empty = torch.empty(layer.num_features, device="meta")
@@ -61,8 +71,14 @@ def read_safetensors(path: Path) -> tuple[ModelCard, ImageClassifier]:
     try:
         model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
-        raise Fault(f"{path}: its weights do not fit its experiment; {REMEDY}") from error
+        raise Fault(f"{path}: {MISFIT}") from error
     return card, model
+
+
+def _count_features(tensors: Mapping[str, Tensor], classes: int) -> int:
+    """How many features the head in the file takes: its matrix has a row or a column per class."""
+    sizes = [x.numel() for name, x in tensors.items() if name.startswith("head.") and x.ndim == 2]
+    return max(sizes, default=0) // classes
 
 
 def own_class(experiment: str) -> str | None:
