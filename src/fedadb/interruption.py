@@ -1,29 +1,50 @@
-"""SIGTERM, treated like Ctrl-C: the process cleans up and says which command resumes."""
+"""SIGTERM and Ctrl-C: the process cleans up and says which command resumes."""
 
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+IMPORTS = "<frozen importlib._bootstrap>"  # the file of frames that import a module
+AGAIN_SECONDS = 0.05  # until a signal that arrived in an import is looked at again
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived: a service manager or a batch system stops this process."""
 
 
-def raise_interrupt(number: int, _: object) -> None:
-    """A signal handler that treats the signal like Ctrl-C."""
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """A signal handler that treats the signal like Ctrl-C, after the import that it arrives in.
+
+    A module whose import is cut short cannot be imported again in this process: numpy refuses it.
+    Others take the interruption for a failed import, and go on.
+    """
+    if _is_importing(frame):
+        signal.signal(signal.SIGALRM, lambda _, later: raise_interrupt(number, later))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        return
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != IMPORTS:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise Terminated within the block."""
-    previous = signal.signal(signal.SIGTERM, raise_interrupt)
+    """Let SIGTERM raise Terminated within the block, and Ctrl-C KeyboardInterrupt."""
+    previous = {signal.SIGTERM: signal.signal(signal.SIGTERM, raise_interrupt)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it may be ignored
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def exit_code(error: KeyboardInterrupt) -> int:

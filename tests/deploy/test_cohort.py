@@ -299,3 +299,33 @@ def test_a_disconnected_site_is_lost_until_it_reconnects(tmp_path: Path) -> None
     assert "lost" not in first
     assert second["lost"] == {f"client-{away}": "is not connected"}
     assert "lost" not in third
+
+
+def test_a_round_waits_for_sites_without_which_it_cannot_begin(
+    clock: Clock, tmp_path: Path
+) -> None:
+    """A site that is restarted between two rounds is not there for a while."""
+    e = experiment(min_replies=2, retries=0, reconnect=60.0)
+    grid, statuses = FakeGrid(e.toml(), nodes()), list[str]()
+    rounds = train_with_sites(grid, e, tmp_path, on_status=statuses.append)
+    next(rounds)
+    k = sample_clients(e.federation, e.seed, 2)[0]
+    node = grid.nodes[100 + k]
+    node.connected = False
+    clock.at(clock.now + 59, lambda: setattr(node, "connected", True))
+    assert "lost" not in next(rounds)
+    assert f"round 2: waits for client-{k} to connect" in statuses
+    assert clock.now < 70
+
+
+def test_a_round_waits_for_no_longer_than_reconnect(clock: Clock, tmp_path: Path) -> None:
+    e = experiment(min_replies=2, retries=0, reconnect=60.0)
+    grid = FakeGrid(e.toml(), nodes())
+    rounds = train_with_sites(grid, e, tmp_path)
+    next(rounds)
+    k = sample_clients(e.federation, e.seed, 2)[0]
+    grid.nodes[100 + k].connected = False
+    began = clock.now
+    with pytest.raises(Fault, match=f"client-{k}: is not connected"):
+        next(rounds)
+    assert 60 <= clock.now - began < 65

@@ -6,12 +6,12 @@ The modules imported here import torch only inside functions, so that `fedadb --
 import os
 import sys
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from fedadb.cli.analyse import ANALYSE_HELP, analyse
+from fedadb.cli.commands import Commands
 from fedadb.cli.completion import join_split_words
 from fedadb.cli.data import data, partition
 from fedadb.cli.deploy import deploy
@@ -22,28 +22,12 @@ from fedadb.cli.operating import audit, doctor
 from fedadb.cli.report import report, watch
 from fedadb.cli.reproduce import REPRODUCE_HELP, reproduce
 from fedadb.cli.site_tables import combine, describe
-from fedadb.cli.terminal import RESUMES, show_error, show_message, show_warnings
+from fedadb.cli.terminal import show_error, show_message, show_warnings
 from fedadb.cli.train import compare, run
 from fedadb.cli.tune import tune
 from fedadb.core.errors import BadInput, Fault, Temporary
-from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
+from fedadb.interruption import exit_code, interrupted_by_sigterm
 from fedadb.kernels.notice import LOG, KernelsWarning
-
-RESUMABLE = ("run", "compare", "tune", "reproduce")
-
-
-class Commands(TyperGroup):
-    """The commands, each of which says after Ctrl-C or SIGTERM how it can be resumed."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Carry out the command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            resumes = f"; {RESUMES}: {this_command()}"
-            show_error(f"stopped{resumes if ctx.invoked_subcommand in RESUMABLE else ''}")
-            raise typer.Exit(exit_code(error)) from None
-
 
 app = typer.Typer(
     cls=Commands,

@@ -1,16 +1,15 @@
 """The commands of a real federation: keys, server, site and Flower application."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedadb.cli.commands import CONNECTS, Commands
 from fedadb.cli.terminal import (
-    RESUMES,
     FromRoundOption,
     SettingsOption,
     TrackOption,
@@ -18,15 +17,14 @@ from fedadb.cli.terminal import (
     experiment_table,
     sets,
     show_disclosures,
-    show_error,
     show_message,
     show_progress,
 )
 from fedadb.core.errors import BadInput
-from fedadb.interruption import exit_code, interrupted_by_sigterm, this_command
+from fedadb.interruption import this_command
 from fedadb.storage.run_directory import MODEL, ROUNDS
 
-deploy = typer.Typer(help="Train across real sites; their data do not leave them.")
+deploy = typer.Typer(cls=Commands, help="Train across real sites; their data do not leave them.")
 
 SharedExperimentArgument = Annotated[
     Path,
@@ -45,17 +43,6 @@ def require_flower() -> None:
         raise BadInput(
             f"Flower {found} is installed, but {needed} is needed: pip install 'fedadb[federation]'"
         )
-
-
-@contextmanager
-def _as_service(how_to_resume: str) -> Iterator[None]:
-    """Exit with code 143 after SIGTERM, as services do, and with 130 after Ctrl-C."""
-    try:
-        with interrupted_by_sigterm():
-            yield
-    except KeyboardInterrupt as error:
-        show_error(f"stopped; {how_to_resume}: {this_command()}")
-        raise typer.Exit(exit_code(error)) from None
 
 
 @deploy.command(name="keys")
@@ -211,7 +198,6 @@ def server(
     records = read_records(out / ROUNDS)
     done = records[:from_round]
     with (
-        _as_service(RESUMES),
         monitored(Watched(directory, out, e), *watch) if watch else nullcontext(),
         interruption_noted(out),
         start_server(directory, host, port, upload_limit(e, show_progress)) as running,
@@ -266,6 +252,5 @@ def site(
 
     e = Experiment.read(experiment_table(experiment, settings))
     show_disclosures(e.table())
-    with _as_service("this connects again"):
-        run_site(directory, e, server, data, threads, show_message, max_runs)
-    show_message(f"stopped; this connects again: {this_command()}")
+    run_site(directory, e, server, data, threads, show_message, max_runs)
+    show_message(f"stopped; {CONNECTS}: {this_command()}")

@@ -25,8 +25,6 @@ from fedadb.cli.completion import complete_algorithms, complete_setting
 
 console = Console()
 
-RESUMES = "finished rounds are kept, and this resumes"
-
 ExperimentArgument = Annotated[
     Path | None, typer.Argument(help="An experiment in TOML; by default FedADB on digits.")
 ]

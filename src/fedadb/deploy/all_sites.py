@@ -10,7 +10,7 @@ import torch
 from flwr.app import RecordDict
 
 from fedadb.core.errors import Fault
-from fedadb.deploy.cohort import RETRY_SECONDS, describe
+from fedadb.deploy.cohort import RETRY_SECONDS, describe, waits_for
 from fedadb.deploy.delivery import NOT_CONNECTED, DeliveryState, NoReply, send_and_wait
 from fedadb.deploy.messages import shown, tensors_in
 from fedadb.deploy.participants import Participants
@@ -54,7 +54,9 @@ def ask_all(
     for retry in range(deployment.retries + 1):
         if retry:
             time.sleep(RETRY_SECONDS)
-        connected = sites.connected()
+        connected = sites.wait_for(
+            list(missing), len(missing), lambda away: on_status(f"{what}: {waits_for(away)}")
+        )
         node_of = {k: connected[names[k]] for k in missing if names[k] in connected}
         name_of = {node: names[k] for k, node in node_of.items()}
         away = [names[k] for k in missing if k not in node_of]

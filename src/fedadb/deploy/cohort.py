@@ -53,7 +53,9 @@ class SiteCohort:
         for attempt in range(self.deployment.retries + 1):
             if attempt:
                 time.sleep(RETRY_SECONDS)
-            for k, result in self._train(sent, list(missing) or clients, round, example).items():
+            asked = list(missing) or clients
+            more = needed - len(valid)
+            for k, result in self._train(sent, asked, round, example, more).items():
                 missing.pop(k, None)
                 if isinstance(result, MissingReply):
                     missing[k] = result
@@ -73,9 +75,12 @@ class SiteCohort:
         )
 
     def _train(
-        self, sent: Any, clients: Sequence[int], round: Round, example: Reply[Any]
+        self, sent: Any, clients: Sequence[int], round: Round, example: Reply[Any], needed: int
     ) -> dict[int, CheckedReply | MissingReply]:
-        connected, names = self.sites.connected(), self.sites.names
+        names = self.sites.names
+        connected = self.sites.wait_for(
+            clients, needed, lambda away: self.on_status(f"round {round.t}: {waits_for(away)}")
+        )
         node_of = {k: connected[names[k]] for k in clients if names[k] in connected}
         tensors = tensor_record(pack(sent))
         contents = {
@@ -191,6 +196,11 @@ def _length(part: str, norm: float) -> str:
     if part == "w":
         return f"its weights are {norm:.4g} away from the received ones"
     return f"the norm of its {part} is {norm:.4g}"
+
+
+def waits_for(away: Sequence[str]) -> str:
+    """What is said of a round that cannot begin, because too few sites are connected."""
+    return f"waits for {', '.join(away)} to connect"
 
 
 def describe(replies: DeliveryState, name_of: Mapping[int, str], away: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,6 +142,26 @@ class Participants:
                 )
             by_name[site.name] = node
         return by_name
+
+    def wait_for(
+        self, clients: Sequence[int], needed: int, on_away: Callable[[list[str]], None]
+    ) -> dict[str, int]:
+        """As `connected`, after a wait for so many of these clients' sites.
+
+        It lasts for up to `deployment.reconnect` seconds. `on_away` is called with the names of
+        sites that are not there, whenever they change.
+        """
+        end = time.monotonic() + self.experiment.deployment.reconnect
+        noted: list[str] = []
+        while True:
+            connected = self.connected()
+            away = [self.names[k] for k in clients if self.names[k] not in connected]
+            if len(clients) - len(away) >= needed or time.monotonic() >= end:
+                return connected
+            if away != noted:
+                noted = away
+                on_away(away)
+            time.sleep(POLL_SECONDS)
 
     def request(self, k: int, round: Round, last_used: int = 0) -> dict[str, Any]:
         """The table of a request to client k; −1 if the request does not concern one client."""

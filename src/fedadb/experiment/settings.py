@@ -138,7 +138,8 @@ class Deployment:
     min_replies: Annotated[Annotated[int, Ge(1)] | None, NO_EFFECT] = None
     # how often a round with too few valid replies is repeated
     retries: Annotated[int, Ge(0), NO_EFFECT] = 2
-    # seconds that a round waits for a site that disconnected while it trained
+    # seconds that a round waits for a site that disconnects, and for those without which it cannot
+    # begin
     reconnect: Annotated[float, Ge(0), NO_EFFECT] = 60.0
     # largest accepted ‖w_k − w‖, in medians of the round's replies; none: any
     median_bound: Annotated[Annotated[float, Gt(1)] | None, NO_EFFECT] = 10.0
