@@ -40,7 +40,7 @@ from fedadb.deploy import refusals
 from fedadb.deploy.audit import Audit, audit_answer, audit_request
 from fedadb.deploy.messages import QUERY, shown
 from fedadb.deploy.node_log import ErrorShower, explain_end
-from fedadb.interruption import raise_interrupt
+from fedadb.interruption import interrupt_handler
 from fedadb.storage.files import write_atomically
 
 # Between two pulls: the first; or, of the time without a message, this share, up to the last. All
@@ -85,8 +85,8 @@ def serve(node: Node, address: str, certificate: Path, key: Path) -> None:
     node = node._replace(log=_without_repetitions(node.log))
     refusals.LOG.handlers, refusals.LOG.propagate = [ErrorShower(node.log)], False
     private: Any = load_ssh_private_key(key.read_bytes(), None)
-    signal.signal(signal.SIGTERM, raise_interrupt)
-    signal.signal(signal.SIGINT, raise_interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interrupt_handler())
     node_id = key.with_name(NODE_ID)
     if node_id.exists():
         deactivate(address, certificate, private, int(node_id.read_text()))
