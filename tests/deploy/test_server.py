@@ -37,6 +37,7 @@ from fedadb.deploy.server_app import FINISHED, reported, status_file
 from fedadb.experiment.build import build_data, build_model
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.toml_tables import parse_toml
+from fedadb.interruption import interrupted_by_sigterm
 from fedadb.storage.records import append_record, read_records, truncate_records
 from tests.deploy.conftest import Clock
 from tests.deploy.federation import experiment
@@ -337,6 +338,7 @@ def test_a_stopped_site_that_is_not_connected(
     file.write_text(experiment().toml())
     words = ["deploy", "site", str(tmp_path), str(file), "--server", "x:1", "--data", "npz:x"]
     monkeypatch.setattr("sys.argv", ["fedadb", *words])
-    result = CliRunner().invoke(cli.app, words)
+    with interrupted_by_sigterm():  # as `main` does
+        result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
     assert f"this connects again: fedadb {' '.join(words)}" in result.stderr
