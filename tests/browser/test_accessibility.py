@@ -15,9 +15,12 @@ from fedadb.report.recorded_runs import collect_runs
 from tests.browser.pages import DESK, PHONE, open_page, show
 from tests.report.synthetic_runs import add_personal, keep_rounds, make_run
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one process has the browser
+    pytest.mark.skipif(
+        shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
+    ),
+]
 SECTIONS = ("overview", "curves", "sweeps", "convergence", "classes", "measured", "partition")
 LEAST, LEAST_OF_SIGNS = 4.5, 3  # contrasts in WCAG 2.2, level AA; markers in legends are signs
 NAMED = {"button", "combobox", "checkbox", "slider", "searchbox", "progressbar", "figure", "region"}

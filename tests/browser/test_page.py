@@ -23,9 +23,12 @@ from tests.report.synthetic_runs import (
     write_records,
 )
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one process has the browser
+    pytest.mark.skipif(
+        shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
+    ),
+]
 SECTIONS = ("overview", "curves", "sweeps", "convergence", "classes", "measured", "partition")
 
 

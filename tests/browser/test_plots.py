@@ -18,9 +18,12 @@ from tests.browser.pages import DESK, PHONE, open_page, overlap, show, texts, tr
 from tests.report.synthetic_runs import keep_rounds, make_run
 from tests.report.test_page_analyses import add_analyses
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one process has the browser
+    pytest.mark.skipif(
+        shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
+    ),
+]
 LEARNING_RATES = {0.005: 0.2, 0.02: 0.6, 0.1: 0.4}  # and the accuracies there
 
 

@@ -22,9 +22,12 @@ from fedadb.report.tables import accuracy_table, all_tables, summary_table
 from tests.browser.pages import DESK, open_page, show, traces
 from tests.report.synthetic_runs import add_to_records, keep_rounds, make_run
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one process has the browser
+    pytest.mark.skipif(
+        shutil.which("chromedriver") is None, reason="there is no chromedriver: make browser"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

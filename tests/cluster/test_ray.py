@@ -44,7 +44,7 @@ ray = pytest.importorskip("ray")
 from fedadb.cluster.actor import versions  # noqa: E402
 from fedadb.cluster.cohort import RayCohort  # noqa: E402
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("ray")]
 PLAN = LocalPlan(2, 8, lr=0.05)
 SMALL: dict[str, Any] = {
     "rounds": 3,
