@@ -36,7 +36,9 @@ def write_figures(results: Path) -> list[Path]:
 
 
 def draw_curves(found: Results) -> Figure:
-    """Smoothed means over seeds and their 95 % intervals, one panel per scenario."""
+    """Smoothed means over seeds and their 95 % intervals, one panel per scenario that has run."""
+    there = {run["scenario"] for run in found.runs if run.curve}
+    scenarios = [name for name in SCENARIOS if name in there]
     methods = {name: METHODS[name] for name in found.different("algorithm")}
     colours = method_colours(list(methods.values()))
 
@@ -44,7 +46,7 @@ def draw_curves(found: Results) -> Figure:
         curves = {
             label: [
                 [100 * a for a in ewma(run.curve)]
-                for run in found.cell(partial(is_run, method=name, scenario=SCENARIOS[i])).runs
+                for run in found.cell(partial(is_run, method=name, scenario=scenarios[i])).runs
                 if run.curve
             ]
             for name, label in methods.items()
@@ -64,7 +66,7 @@ def draw_curves(found: Results) -> Figure:
         axes.set(ylabel="test accuracy (%)", ylim=(0, 100))
         axes.grid(alpha=0.3)
 
-    return draw_panels(SCENARIOS, draw)
+    return draw_panels(scenarios, draw)
 
 
 def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[float | None]]]]:
@@ -90,7 +92,7 @@ TABLES = {
     f"figure-{study}{part}": partial(shown, name=f"{study}{part}", text=text)
     for study in STUDIES
     for part, text in (
-        ("", "Smoothed test accuracy over rounds, cross-device and cross-silo, mean of the seeds"),
+        ("", "Smoothed test accuracy over rounds, mean of the seeds"),
         ("-classes", "Accuracy of each class over rounds, cross-device, seed 0"),
     )
 }

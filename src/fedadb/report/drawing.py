@@ -47,7 +47,7 @@ def literal(text: str, most: int = 40) -> str:
 def round_axis(axes: Axes) -> None:
     """Label the horizontal axis as rounds, with ticks at whole numbers."""
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def line_styles(curves: Sequence[Sequence[float]]) -> list[Any]:
