@@ -3,6 +3,7 @@
 import importlib
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ import pytest
 from fedadb.interruption import Terminated, exit_code, interrupted_by_sigterm
 
 GUARD = 60.0  # seconds after which an interruption counts as lost
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Python's own handler, also if the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
@@ -42,9 +51,6 @@ def test_an_interruption_outside_of_imports_is_immediate() -> None:
 
 def test_ignored_ctrl_c_stays_ignored() -> None:
     """A shell lets a command in the background ignore it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interrupted_by_sigterm():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupted_by_sigterm():
+        signal.raise_signal(signal.SIGINT)
