@@ -58,6 +58,8 @@ def draw_curves(found: Results) -> Figure:
         ):
             t, colour = range(1, len(mean) + 1), colours[label]
             axes.plot(t, mean, color=colour, label=label, linewidth=1.5, linestyle=style)
+            if len(seeds) < 3:  # the interval of two would fill the picture
+                continue
             half = interval(seeds)
             low = [m - h for m, h in zip(mean, half, strict=True)]
             high = [m + h for m, h in zip(mean, half, strict=True)]
