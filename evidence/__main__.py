@@ -5,6 +5,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from evidence.analyses import analyse_runs
 from evidence.figures import write_figures
 from evidence.pages import DOCS, PAGES, with_tables
 from evidence.queue import in_order, missing, run_queue
@@ -35,14 +36,15 @@ def main() -> int:
     queue.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     queue.add_argument("--only", action="append", metavar="KEY=VALUE,…", help="select a part")
     queue.add_argument("--list", action="store_true", help="list what would run, in its order")
+    analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
+    analyse.add_argument("runs", nargs="+", type=Path, help="one of each for every seed")
+    analyse.add_argument("--to", required=True, type=Path, help="the CSV file")
     commands.add_parser(
         "write", help="write the tables and figures of the docs, from the CSV files"
     )
     given = parser.parse_args()
     try:
-        return {"collect": collect_rows, "run": run_study, "write": write_pages}[given.command](
-            given
-        )
+        return COMMANDS[given.command](given)
     except (BadInput, Fault) as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, BadInput) else 1
@@ -79,6 +81,14 @@ def write_pages(given: argparse.Namespace) -> int:
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
         print(page)
     return 0
+
+
+def analyse(given: argparse.Namespace) -> int:
+    print(f"{analyse_runs(given.runs, given.to)} rows: {given.to}")
+    return 0
+
+
+COMMANDS = {"collect": collect_rows, "run": run_study, "analyse": analyse, "write": write_pages}
 
 
 if __name__ == "__main__":

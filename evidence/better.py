@@ -1,11 +1,14 @@
 """Changes of FedADB: their difference from FedADB, paired by seed."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+from experiments.candidates import AnchoredSoftmax
 
 from evidence.cifar10 import name_of
 from evidence.markdown import table
 from evidence.organamnist import signed
-from evidence.results import Cell, has, study_results
+from evidence.results import Cell, Run, has, study_results
 from fedadb.report.labels import DATASETS
 from fedadb.report.metrics import paired_difference
 
@@ -28,6 +31,35 @@ def changes(results: Path) -> str:
     return table(["method", *header, "minutes"], body) + found.progress
 
 
+def tried(results: Path) -> str:
+    """Changes × learning rates on validation data, and the test accuracy at the better rate."""
+    found = study_results(results, "tried")
+    rates = found.different("lr")
+    body = []
+    for algorithm in dict.fromkeys(map(_algorithm, found.runs)):
+        cells = [found.cell(_is(algorithm, lr)) for lr in rates]
+        known = [cell for cell in cells if cell.values("validation5")]
+        best = max(known, key=lambda cell: cell.values("validation5"), default=Cell([]))
+        body.append(
+            [
+                algorithm,
+                *(cell.number("validation5") for cell in cells),
+                *(best.number(column) for column in ("best5", "forgetting", "worst_class")),
+            ]
+        )
+    header = [*(f"validation, lr {lr:g}" for lr in rates), "best five", "forgetting"]
+    return table(["", *header, "worst class"], body) + found.progress
+
+
+def _algorithm(run: Run) -> str:
+    name, share = name_of(run["algorithm"]), run["anchor_share"]
+    return name if share in (None, AnchoredSoftmax().anchor_share) else f"{name}, a = {share:g}"
+
+
+def _is(algorithm: str, lr: float) -> Callable[[Run], bool]:
+    return lambda run: _algorithm(run) == algorithm and run["lr"] == lr
+
+
 def _gain(cell: Cell, reference: Cell) -> str:
     """The mean difference from FedADB and half its 95 % interval, if there are pairs of seeds."""
     ours, theirs = (
@@ -40,4 +72,4 @@ def _gain(cell: Cell, reference: Cell) -> str:
     return f" ({signed(found.mean)}{half})"
 
 
-TABLES = {"better": changes}
+TABLES = {"better": changes, "tried": tried}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from evidence import (
     ablation,
+    analyses,
     better,
     cifar10,
     compression,
@@ -17,7 +18,7 @@ from evidence import (
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
-RESULTS = ("organamnist", "readings", "cifar10", "ablation", "better")
+RESULTS = ("organamnist", "readings", "cifar10", "ablation", "better", "analyses")
 PAGES = [
     DOCS / "robustness.md",
     DOCS / "privacy.md",
@@ -32,6 +33,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **cifar10.TABLES,
     **ablation.TABLES,
     **better.TABLES,
+    **analyses.TABLES,
     **figures.TABLES,
 }
 NOTHING_DONE = re.compile(r"^0 of \d+ runs are done\.\n", re.MULTILINE)

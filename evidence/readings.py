@@ -1,14 +1,16 @@
 """The table of readings of the paper: how far each is from the paper's row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
 from evidence.organamnist import signed
-from evidence.results import Cell, Results, Run, study_results
+from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
+from fedadb.report.labels import METHODS
 
 # What differs from the first reading. FedAvg has no part in the last three.
 READINGS: dict[str, dict[str, Any]] = {
@@ -94,11 +96,7 @@ def distance(ours: Mapping[str, Cell]) -> str:
 
 
 def paper_line() -> list[str]:
-    key = {"scenario": "cross-device", "dataset": "organamnist"}
-    accuracies = [
-        published.with_deviation("table1", algorithm=method, **key)
-        for method in ("fedavg", "fedadb")
-    ]
+    accuracies = [_of_paper(method) for method in ("fedavg", "fedadb")]
     rounds = [
         " / ".join(published.rounds("organamnist", method, target) for target in TARGETS)
         for method in ("fedavg", "fedadb")
@@ -106,4 +104,31 @@ def paper_line() -> list[str]:
     return ["**the paper**", "not stated", *accuracies, "0", *rounds]
 
 
-TABLES = {"readings": readings}
+def column(results: Path) -> str:
+    """Methods × learning rates beside the paper's column, and the mean distance from it."""
+    found = study_results(results, "organamnist-rates")
+    methods, rates = found.different("algorithm"), found.different("lr")
+    cells = {(m, lr): found.cell(has(algorithm=m, lr=lr)) for m in methods for lr in rates}
+    body = [
+        [METHODS[method], *(beside(cells[method, lr], method) for lr in rates), _of_paper(method)]
+        for method in methods
+    ]
+    distances = ["mean distance", *(_mean_distance(cells, methods, lr) for lr in rates), "0"]
+    header = ["method", *(f"lr {lr:g}" for lr in rates), "the paper's"]
+    return table(header, [*body, distances]) + found.progress
+
+
+def _of_paper(method: str) -> str:
+    key = {"scenario": "cross-device", "dataset": "organamnist"}
+    return published.with_deviation("table1", algorithm=method, **key)
+
+
+def _mean_distance(
+    cells: Mapping[tuple[str, float], Cell], methods: Sequence[str], lr: float
+) -> str:
+    points = [difference(cells[method, lr], method) for method in methods]
+    known = [abs(one) for one in points if one is not None]
+    return f"{fmean(known):.1f}" if len(known) == len(methods) else NOTHING
+
+
+TABLES = {"readings": readings, "column": column}

@@ -67,12 +67,17 @@ def _numbers(run: RecordedRun) -> dict[str, str]:
         "worst_class": f"{100 * min(classes):.4f}",
         "validation5": f"{100 * best_rounds(validation):.4f}" if validation else "",
         "measured": " ".join(
-            f"{key}={_late_mean(run, key):.4f}" for key in MEASURED if key in last
+            f"{key}={_late_mean(run, key):.4f}" for key in MEASURED if _was_measured(run, key)
         ),
         "bytes_up": f"{last['bytes_up']:.0f}",
         "seconds": f"{sum(record['seconds'] for record in run.rounds):.1f}",
         **{key: "" if t is None else str(t) for key, t in needed.items()},
     }
+
+
+def _was_measured(run: RecordedRun, key: str) -> bool:
+    """Whether each of the last ten rounds has it; without anchors, they have no confidence."""
+    return all(record.get(key) is not None for record in run.rounds[-10:])
 
 
 def _late_mean(run: RecordedRun, key: str) -> float:

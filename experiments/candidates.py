@@ -104,3 +104,50 @@ class SmallerBeta(FedADB):
 
     def local_weight(self, ctx: Ctx) -> Tensor:
         return self.end * FedADB.local_weight(self, ctx)
+
+
+@dataclass(frozen=True)
+class OwnClasses(FedADB):
+    """A real row is compared with the client's own classes only; anchors with all.
+
+    So no row lowers the logit of a class that the client lacks, and anchors keep it in place.
+    """
+
+    def balanced_loss(self, f: Model, z: Tensor, batch: BalancedBatch, ctx: Ctx) -> Tensor:
+        hidden = (ctx.counts == 0) & ~batch.anchor[:, None]
+        seen = z.masked_fill(hidden, torch.finfo(z.dtype).min)
+        return batch.weight @ F.cross_entropy(seen, batch.y, reduction="none")
+
+
+@dataclass(frozen=True)
+class OwnOnePass(OnePass):
+    """`OnePass` whose rows are compared with the client's own classes only."""
+
+    def balanced_loss(self, f: Model, z: Tensor, batch: BalancedBatch, ctx: Ctx) -> Tensor:
+        adjusted = torch.where(batch.anchor[:, None], z, z + own_share(ctx.counts).log())
+        return batch.weight @ F.cross_entropy(adjusted, batch.y, reduction="none")
+
+
+def own_share(counts: Tensor) -> Tensor:
+    """The share of each class in the client's rows: 0 if it has none, which hides the class."""
+    return counts / counts.sum()
+
+
+@dataclass(frozen=True)
+class AnchoredSoftmax(OnePass):
+    """`OwnOnePass` with light anchors, and a local branch that trains its head alone.
+
+    Rows have their full weight. The local branch sends no gradient to the features.
+    """
+
+    anchor_share: Annotated[float, Ge(0)] = 0.1  # an anchor's weight is this over C
+
+    def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Ctx) -> Tensor:
+        n = len(batch.local.y)
+        h, z = f(w, batch.balanced.x, "A")
+        rows = F.cross_entropy(z[:n] + own_share(ctx.counts).log(), batch.local.y)
+        anchors = F.cross_entropy(z[n:], batch.balanced.y[n:], reduction="sum")
+        weight = self.anchor_share / (self.anchors_per_class * len(ctx.counts))
+        z_local = F.linear(h[:n].detach(), w["heads.L.weight"], w["heads.L.bias"])
+        lcb = F.cross_entropy(z_local, batch.local.y)
+        return rows + weight * anchors + self.local_weight(ctx) * lcb

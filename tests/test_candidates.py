@@ -3,7 +3,10 @@
 import pytest
 import torch
 from experiments.candidates import (
+    AnchoredSoftmax,
     OnePass,
+    OwnClasses,
+    OwnOnePass,
     SmallerBeta,
     SoftAnchors,
     VacantDistillation,
@@ -19,7 +22,15 @@ from fedadb.engine.local import Learner
 from tests.algorithms.test_fedadb import CLASSES, context, model, shard, trained
 from tests.conftest import toy_shard
 
-CANDIDATES = [OnePass(), SmallerBeta(), SoftAnchors(), VacantDistillation()]
+CANDIDATES = [
+    OnePass(),
+    SmallerBeta(),
+    SoftAnchors(),
+    VacantDistillation(),
+    OwnClasses(),
+    OwnOnePass(),
+    AnchoredSoftmax(),
+]
 
 
 def other_weights(w: Vector) -> Vector:
@@ -88,3 +99,55 @@ def test_one_pass_shows_missing_classes_as_a_balanced_batch_does() -> None:
         )
     torch.testing.assert_close(shown / len(data), shown_share(data.counts))
     assert shown_share(torch.tensor([3, 0, 1, 0])).tolist() == [0.375, 0.25, 0.125, 0.25]
+
+
+def test_rows_leave_the_logits_of_missing_classes_alone() -> None:
+    """Without anchors, the head of a missing class has no gradient; with them it has one."""
+    f, data = model(), shard()
+    w = trained(f)
+    sent = FedADB().broadcast(Weights(w), f, Stream(0))
+    ctx = context(sent, data)
+    missing = data.counts == 0
+    assert missing.any()
+    for one in (OwnClasses(), OwnOnePass(), AnchoredSoftmax()):
+        batch = next(one.batches(f, data, ctx, Stream(7)))
+        assert one.gradient(f, w, batch, ctx)["heads.A.weight"][missing].abs().max() > 0
+        n = int((~batch.balanced.anchor).sum())
+        rows = batch._replace(balanced=type(batch.balanced)(*(part[:n] for part in batch.balanced)))
+        assert one.gradient(f, w, rows, ctx)["heads.A.weight"][missing].abs().max() == 0
+
+
+def test_the_anchored_softmax_sends_no_gradient_of_the_local_branch_to_the_features() -> None:
+    f, data = model(), shard()
+    w = trained(f)
+    sent = FedADB().broadcast(Weights(w), f, Stream(0))
+    ctx = context(sent, data)
+    batch = next(AnchoredSoftmax().batches(f, data, ctx, Stream(7)))
+    with_branch, without = (
+        AnchoredSoftmax(beta=beta).gradient(f, w, batch, ctx) for beta in (1.0, 0.0)
+    )
+    for name in f.layout.names:
+        same = torch.equal(with_branch[name], without[name])
+        assert same is not name.startswith("heads.L."), name
+
+
+def test_the_loss_of_the_anchored_softmax_is_that_of_its_formula() -> None:
+    """Rows: CE(z + log n_k) and β CE(z_L). Anchors: CE(z) with the weight a / C."""
+    f, data = model(), shard()
+    w = other_weights(trained(f))
+    candidate = AnchoredSoftmax(anchor_share=0.3, beta=0.25)
+    sent = candidate.broadcast(Weights(w), f, Stream(0))
+    ctx = context(sent, data)
+    batch = next(candidate.batches(f, data, ctx, Stream(7)))
+    own = data.counts > 0
+    expected = torch.tensor(0.0)
+    for x, y in zip(batch.local.x, batch.local.y, strict=True):
+        z, z_local = f(w, x[None], "A").logits[0], f(w, x[None], "L").logits[0]
+        pushed = data.counts * z.exp()
+        row = -(pushed[y] / pushed[own].sum()).log() + 0.25 * -z_local.log_softmax(0)[y]
+        expected = expected + row / len(batch.local.y)
+    for x, c in zip(sent.anchors.x, sent.anchors.c, strict=True):
+        if not own[c]:
+            z = f(w, x[None], "A").logits[0]
+            expected = expected - 0.3 / CLASSES * z.log_softmax(0)[c]
+    torch.testing.assert_close(candidate.loss(f, w, batch, ctx), expected)

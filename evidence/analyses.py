@@ -1,0 +1,146 @@
+"""Section 6 of the paper on OrganAMNIST: what `fedadb analyse` measures, over three seeds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+
+from evidence.markdown import NOTHING, table
+from evidence.rows import KEY, Row, row_of, rows_so_far, write_rows
+from fedadb.analysis import forgetting, hessian, membership, pca, psnr
+from fedadb.analysis.anchors import generates_anchors, read_kept_anchors
+from fedadb.analysis.inputs import Options, normalised_batches, training_sample
+from fedadb.core.data import Batch
+from fedadb.core.vector import Vector
+from fedadb.engine.process import one_thread
+from fedadb.experiment.stored import StoredRun, read_run
+from fedadb.report.recorded_runs import read_recorded_run
+
+COLUMNS = (*KEY, "round", "measurement", "value")
+OPTIONS = Options()
+
+Measurement = tuple[int, str, float]  # the round of the model, what was measured, its value
+
+
+def analyse_runs(directories: Sequence[Path], to: Path) -> int:
+    """Write what is measured of FedAvg's and FedADB's runs with the same seeds.
+
+    Returns:
+        The number of rows.
+    """
+    rows: list[Row] = []
+    losses: dict[int, float] = {}  # of FedAvg's models, by seed
+    runs = sorted(map(read_run, directories), key=generates_anchors)  # FedAvg's come first
+    for run in runs:
+        key = {k: v for k, v in row_of(read_recorded_run(run.directory)).items() if k in KEY}
+        seed = run.experiment.seed
+        with one_thread():
+            found = list(of_model(run))
+            if generates_anchors(run):
+                found += [*of_anchors(run), *at_loss(run, losses[seed])]
+            else:
+                losses[seed] = next(value for _, name, value in found if name == "training loss")
+        rows += [
+            {**key, "round": str(t), "measurement": name, "value": f"{value:.6g}"}
+            for t, name, value in found
+        ]
+    write_rows(rows, to, COLUMNS)
+    return len(rows)
+
+
+def of_model(run: StoredRun) -> Iterator[Measurement]:
+    last = run.experiment.rounds
+    yield last, "forgetting", forgetting.measure(run, OPTIONS)["forgetting"]
+    curvature = hessian.measure(run, OPTIONS)
+    yield last, "λ₁", curvature["lambda1"]
+    yield last, "λ₁/λ₅", curvature["anisotropy"]
+    yield last, "training accuracy", curvature["training_accuracy"]
+    yield last, "training loss", hessian.mean_loss(run.f, run.w, batches_of(run))
+
+
+def of_anchors(run: StoredRun) -> Iterator[Measurement]:
+    for numbers in pca.measure(run, OPTIONS).values():
+        t = numbers["round"]
+        yield t, "Pearson in three components, own class", numbers["diagonal_3"]
+        yield t, "Pearson in three components, other classes", numbers["off_diagonal_3"]
+        yield t, "Pearson in all dimensions, own class", numbers["diagonal"]
+        yield t, "Pearson in all dimensions, other classes", numbers["off_diagonal"]
+        yield t, "anchors nearest to their own class, all dimensions", numbers["nearest"]
+    likeness = psnr.measure(run, OPTIONS)
+    yield likeness["round"], "PSNR of an anchor and its nearest image", likeness["nearest"]
+    yield likeness["round"], "PSNR of noise and its nearest image", likeness["noise"]
+    yield likeness["round"], "PSNR of an image and its nearest other", likeness["real_nearest"]
+    attacks = membership.measure(run, OPTIONS)
+    for name in membership.ATTACKS:
+        yield run.experiment.rounds, f"membership AUC by {name}", attacks[name]["value"]
+
+
+def at_loss(run: StoredRun, loss: float) -> Iterator[Measurement]:
+    """Curvature at the kept model whose training loss is nearest to the given one."""
+    batches = batches_of(run)
+    by_round = {
+        t: (kept.w, hessian.mean_loss(run.f, kept.w, batches))
+        for t, kept in read_kept_anchors(run).items()
+    }
+    t, (w, nearest) = min(by_round.items(), key=lambda item: abs(item[1][1] - loss))
+    spectrum = curvature_at(run, w, batches)
+    yield t, "training loss nearest to FedAvg's", nearest
+    yield t, "λ₁ at FedAvg's training loss", float(spectrum.values[0])
+    yield t, "λ₁/λ₅ at FedAvg's training loss", spectrum.anisotropy
+
+
+def curvature_at(run: StoredRun, w: Vector, batches: Sequence[Batch]) -> hessian.Spectrum:
+    size = int(hessian.deployed_weights(run.f, w).sum())
+    return hessian.lanczos(hessian.hessian_product(run.f, w, batches), size)
+
+
+def batches_of(run: StoredRun) -> list[Batch]:
+    sample = training_sample(run, OPTIONS.images)
+    return normalised_batches(run, run.require_data().train, sample)
+
+
+# What the paper reports of each measurement, on other data with another model.
+PAPER = {
+    "forgetting": "FedADB forgets less",
+    "λ₁": "FedADB is flatter: 99 against 311",
+    "λ₁/λ₅": "FedADB is more even: 1.23 against 2.41",
+    "training accuracy": "FedADB is higher: 74.8 against 52.3 %",
+    "Pearson in three components, own class": "grows",
+    "Pearson in three components, other classes": "shrinks",
+    "PSNR of an anchor and its nearest image": "low",
+}
+
+
+def measurements(results: Path) -> str:
+    """Measurements × methods: mean and deviation over seeds; two rounds where two were measured."""
+    rows = rows_so_far(results / "analyses.csv")
+    body = [
+        [
+            name,
+            *(
+                _over_seeds(row for row in rows if (row["measurement"], row["algorithm"]) == cell)
+                for cell in ((name, "fedadb"), (name, "fedavg"))
+            ),
+            PAPER.get(name, ""),
+        ]
+        for name in dict.fromkeys(row["measurement"] for row in in_first_order(rows))
+    ]
+    return table(["", "FedADB", "FedAvg", "the paper"], body)
+
+
+def in_first_order(rows: Sequence[Row]) -> list[Row]:
+    """FedADB's rows first: it has every measurement."""
+    return sorted(rows, key=lambda row: row["algorithm"])
+
+
+def _over_seeds(rows: Iterable[Row]) -> str:
+    """The mean at each round, from the first to the last, with the deviation over seeds."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        by_round.setdefault(int(row["round"]), []).append(float(row["value"]))
+    shown = [
+        f"{fmean(values):.3g} ± {pstdev(values):.2g}" for _, values in sorted(by_round.items())
+    ]
+    return " → ".join(shown) or NOTHING
+
+
+TABLES = {"analyses": measurements}

@@ -1,0 +1,69 @@
+"""Analyses of FedAvg's and FedADB's runs, as rows and as a table."""
+
+from pathlib import Path
+
+import pytest
+from evidence import analyses
+from evidence.rows import read_rows
+
+from fedadb.analysis import hessian
+from fedadb.analysis.inputs import Options
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.run import run
+from fedadb.experiment.stored import read_run
+
+SEEDS = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    out = tmp_path_factory.mktemp("runs")
+    directories = []
+    for seed in SEEDS:
+        for method in ("fedadb", "fedavg"):
+            e = Experiment.read({
+                "rounds": 3, "seed": seed, "algorithm": method, "keep_broadcasts": [1, 2, 3],
+                "model": "mlp", "local": {"epochs": 1, "lr": 0.05}, "engine": {"workers": 1},
+                "federation": {"clients": 5, "participation": 1.0, "partition": {"alpha": 5.0}},
+            })  # fmt: skip
+            directories.append(out / f"{method}-{seed}")
+            run(e, directories[-1])
+    return directories
+
+
+def test_every_measurement_of_every_run_is_a_row(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analyses, "OPTIONS", Options(images=60))
+    path = tmp_path / "analyses.csv"
+    assert analyses.analyse_runs(runs, path) == len(read_rows(path))
+    rows = {
+        (row["algorithm"], int(row["seed"]), row["measurement"], int(row["round"])): row["value"]
+        for row in read_rows(path)
+    }
+    stored = read_run(runs[0])
+    expected = hessian.measure(stored, Options(images=60))
+    assert float(rows["fedadb", 0, "λ₁", 3]) == pytest.approx(expected["lambda1"], rel=1e-5)
+    own = "Pearson in three components, own class"
+    assert {t for _, seed, name, t in rows if name == own and seed == 1} == {1, 3}
+    # FedAvg's final loss lies between that of some rounds of FedADB, and the nearest is taken.
+    for seed in SEEDS:
+        loss = float(rows["fedavg", seed, "training loss", 3])
+        ((t, nearest),) = [
+            (t, float(value))
+            for (_, s, name, t), value in rows.items()
+            if s == seed and name == "training loss nearest to FedAvg's"
+        ]
+        again = read_run(runs[2 * seed])
+        batches = analyses.batches_of(again)
+        kept = analyses.read_kept_anchors(again)
+        losses = {u: hessian.mean_loss(again.f, one.w, batches) for u, one in kept.items()}
+        assert nearest == pytest.approx(losses[t], rel=1e-4)
+        assert abs(nearest - loss) <= min(abs(one - loss) for one in losses.values()) + 1e-4
+    text = analyses.measurements(tmp_path)
+    mean = sum(float(rows["fedadb", seed, "λ₁", 3]) for seed in SEEDS) / 2
+    (line,) = [one for one in text.splitlines() if one.startswith("| λ₁ |")]
+    assert f"| {mean:.3g} ± " in line
+    (line,) = [one for one in text.splitlines() if one.startswith(f"| {own}")]
+    assert " → " in line
+    assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
