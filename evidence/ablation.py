@@ -1,14 +1,11 @@
-"""What each part of FedADB contributes, and what its hyperparameters change."""
+"""What each part of FedADB contributes, and what the weight of the local branch changes."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.results import Results, Run, has, study_results
-from fedadb.report.labels import METHODS
+from evidence.results import has, study_results
 
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
@@ -22,15 +19,6 @@ IN_THE_PAPER = {
     "both branches, no anchors": {"agb": "yes", "lcb": "yes", "cag": "no"},
     "global branch with anchors": {"agb": "yes", "lcb": "no", "cag": "yes"},
     "all of FedADB": {"agb": "yes", "lcb": "yes", "cag": "yes"},
-}
-SWEPT = {
-    "local.epochs": "local epochs",
-    "local.lr": "learning rate",
-    "algorithm.anchors_per_class": "anchors per class",
-    "algorithm.eta": "η",
-    "algorithm.steps": "I",
-    "algorithm.lam": "λ",
-    "algorithm.sigma": "σ",
 }
 
 
@@ -72,36 +60,4 @@ def _beta(dataset: str, beta: str) -> str:
     return NOTHING if found is None else f"{found:.2f}"
 
 
-def sweep(results: Path, *, key: str) -> str:
-    """The values of one setting × methods, all other settings at their defaults."""
-    found = study_results(results, "hyperparameters-organamnist", "hyperparameters")
-    methods = ("fedavg", "fedadb") if key.startswith("local.") else ("fedadb",)
-    values = sorted({v for v in found.different(key) if v is not None})
-    body = [
-        [
-            f"{value:g}",
-            *(found.cell(only(found, method, key, value)).number("best5") for method in methods),
-        ]
-        for value in values
-    ]
-    return table([SWEPT[key], *(METHODS[method] for method in methods)], body) + found.progress
-
-
-def only(found: Results, method: str, key: str, value: Any) -> Callable[[Run], bool]:
-    """Whether a run is the method's with this value, and differs in nothing else that is swept."""
-    defaults = defaults_of(found, method)
-    wanted = {**defaults, key: value, "algorithm": method}
-    return lambda run: all(run[one] == wanted[one] for one in wanted)
-
-
-def defaults_of(found: Results, method: str) -> dict[str, Any]:
-    """The values of the settings that other sweeps of the study leave as they are."""
-    runs = [run for run in found.runs if run["algorithm"] == method]
-    values: dict[str, list[Any]] = {key: [run[key] for run in runs] for key in SWEPT}
-    # In a study of single changes, the value that most runs have is the default.
-    return {key: max(set(many), key=many.count) for key, many in values.items()}
-
-
-TABLES = {"ablation": parts, "beta": weights} | {
-    f"sweep-{key.rpartition('.')[2]}": partial(sweep, key=key) for key in SWEPT
-}
+TABLES = {"ablation": parts, "beta": weights}

@@ -1,4 +1,4 @@
-"""The figures of the docs that are made from curves: accuracy over rounds, and heat maps."""
+"""The figures of the docs: accuracy over rounds, heat maps, and hyperparameters."""
 
 from functools import partial
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evidence import sweeps
 from evidence.curves import class_curves, curves_file
 from evidence.organamnist import is_run
 from evidence.results import Results, study_results
@@ -19,10 +20,11 @@ from fedadb.report.metrics import ewma, interval, mean_curve
 SCENARIOS = ("cross-device", "cross-silo")
 STUDIES = ("organamnist-paper", "organamnist-tuned")
 ON_THE_HEAT_MAP = ("fedavg", "fedlmd", "fedsol", "fedadb")  # the paper's
+SHADED = (METHODS["fedavg"], METHODS["fedadb"])  # the intervals of eleven would fill the picture
 
 
 def write_figures(results: Path) -> list[Path]:
-    """Draw what there are curves for."""
+    """Draw what there are rows for."""
     written = []
     for study in STUDIES:
         found = study_results(results, study)
@@ -32,11 +34,16 @@ def write_figures(results: Path) -> list[Path]:
         if classes := class_accuracy(results, study):
             written.append(results / f"{study}-classes.png")
             save_picture(heatmap.draw(classes, ORGANS), written[-1])
+    swept = sweeps.all_sweeps(results)
+    if any(run.row for run in swept.runs):
+        for name, settings in sweeps.FIGURES.items():
+            written.append(results / f"{name}.png")
+            save_picture(sweeps.draw(swept, settings), written[-1])
     return written
 
 
 def draw_curves(found: Results) -> Figure:
-    """Smoothed means over seeds and their 95 % intervals, one panel per scenario that has run."""
+    """Smoothed means over seeds, two with 95 % intervals; one panel per scenario that has run."""
     there = {run["scenario"] for run in found.runs if run.curve}
     scenarios = [name for name in SCENARIOS if name in there]
     methods = {name: METHODS[name] for name in found.different("algorithm")}
@@ -58,7 +65,7 @@ def draw_curves(found: Results) -> Figure:
         ):
             t, colour = range(1, len(mean) + 1), colours[label]
             axes.plot(t, mean, color=colour, label=label, linewidth=1.5, linestyle=style)
-            if len(seeds) < 3:  # the interval of two would fill the picture
+            if label not in SHADED or len(seeds) < 3:  # that of two seeds would fill it too
                 continue
             half = interval(seeds)
             low = [m - h for m, h in zip(mean, half, strict=True)]
@@ -90,11 +97,13 @@ def shown(results: Path, *, name: str, text: str) -> str:
     return f"![{text}]({name}.png)\n" if (results / f"{name}.png").exists() else ""
 
 
-TABLES = {
-    f"figure-{study}{part}": partial(shown, name=f"{study}{part}", text=text)
-    for study in STUDIES
-    for part, text in (
-        ("", "Smoothed test accuracy over rounds, mean of the seeds"),
-        ("-classes", "Accuracy of each class over rounds, cross-device, seed 0"),
-    )
+TEXTS = {
+    **dict.fromkeys(STUDIES, "Smoothed test accuracy over rounds, mean of the seeds"),
+    **{
+        f"{study}-classes": "Accuracy of each class over rounds, cross-device, seed 0"
+        for study in STUDIES
+    },
+    "hyperparameters": "Accuracy over local epochs, learning rates and anchors per class",
+    "anchor-generation": "Accuracy over the settings of anchor generation",
 }
+TABLES = {f"figure-{name}": partial(shown, name=name, text=text) for name, text in TEXTS.items()}

@@ -15,11 +15,13 @@ from evidence import (
     private,
     readings,
     robustness,
+    sweeps,
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = ("organamnist", "readings", "cifar10", "ablation", "better", "analyses")
 PAGES = [
+    DOCS.parent / "README.md",
     DOCS / "robustness.md",
     DOCS / "privacy.md",
     *(DOCS / "results" / f"{name}.md" for name in RESULTS),
@@ -32,6 +34,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **readings.TABLES,
     **cifar10.TABLES,
     **ablation.TABLES,
+    **sweeps.TABLES,
     **better.TABLES,
     **analyses.TABLES,
     **figures.TABLES,

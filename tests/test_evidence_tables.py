@@ -5,7 +5,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from evidence import ablation, better, cifar10, figures, organamnist, published, readings
+from evidence import (
+    ablation,
+    better,
+    cifar10,
+    figures,
+    organamnist,
+    published,
+    readings,
+    sweeps,
+)
 from evidence.curves import add_curve, curves_file
 from evidence.results import STUDIES, Cell, Run, experiments, study_results
 from evidence.rows import COLUMNS, KEY, Row, changed_settings, write_rows
@@ -31,6 +40,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **readings.TABLES,
     **cifar10.TABLES,
     **ablation.TABLES,
+    **sweeps.TABLES,
     **better.TABLES,
 }
 
