@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from evidence import sweeps
 from evidence.curves import class_curves, curves_file
-from evidence.organamnist import is_run
+from evidence.organamnist import DEVICE, SILO, STUDIES, is_run
 from evidence.results import Results, study_results
 from evidence.rows import row_identity, rows_so_far
 from fedadb.analysis import heatmap
@@ -17,8 +17,6 @@ from fedadb.report.drawing import draw_panels, line_styles, round_axis, save_pic
 from fedadb.report.labels import METHODS, method_colours
 from fedadb.report.metrics import ewma, interval, mean_curve
 
-SCENARIOS = ("cross-device", "cross-silo")
-STUDIES = ("organamnist-paper", "organamnist-tuned")
 ON_THE_HEAT_MAP = ("fedavg", "fedlmd", "fedsol", "fedadb")  # the paper's
 SHADED = (METHODS["fedavg"], METHODS["fedadb"])  # the intervals of eleven would fill the picture
 
@@ -45,7 +43,7 @@ def write_figures(results: Path) -> list[Path]:
 def draw_curves(found: Results) -> Figure:
     """Smoothed means over seeds, two with 95 % intervals; one panel per scenario that has run."""
     there = {run["scenario"] for run in found.runs if run.curve}
-    scenarios = [name for name in SCENARIOS if name in there]
+    scenarios = [name for name in (DEVICE, SILO) if name in there]
     methods = {name: METHODS[name] for name in found.different("algorithm")}
     colours = method_colours(list(methods.values()))
 
@@ -84,7 +82,7 @@ def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[f
     curves = {row_identity(one): one for one in rows_so_far(path)}
     found: dict[str, dict[str, list[list[float | None]]]] = {}
     for run in study_results(results, study).runs:
-        shown = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == "cross-device"
+        shown = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == DEVICE
         curve = curves.get(row_identity(run.row)) if run.row and shown else None
         if curve and curve["class_accuracy"]:
             by_round = [list(of_round) for of_round in zip(*class_curves(curve), strict=True)]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.results import Cell, Run, study_results
+from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
 
+DEVICE, SILO = "cross-device", "cross-silo"
 STUDIES = ("organamnist-tuned", "organamnist-paper")
 HEADER = (
     *("method", "lr", "accuracy (%)", "the paper's", "difference", "last ten rounds", "forgetting"),
@@ -29,25 +30,31 @@ def methods(results: Path, *, study: str, scenario: str) -> str:
 
 def summary(results: Path) -> str:
     """Cross-device, for the README: each method at its own rate, all at 0.05, and the paper's."""
-    tuned, paper = (study_results(results, study) for study in STUDIES)
+    tuned, same = (
+        Results([run for run in study_results(results, study).runs if run["scenario"] == DEVICE])
+        for study in STUDIES
+    )
     body = []
     for method in tuned.different("algorithm"):
-        key = {"method": method, "scenario": "cross-device"}
-        own, same = (found.cell(partial(is_run, **key)) for found in (tuned, paper))
-        theirs = {"scenario": "cross-device", "dataset": "organamnist", "algorithm": method}
+        own = tuned.cell(has(algorithm=method))
         body.append(
             [
                 METHODS[method],
                 f"{own.runs[0]['local.lr']:g}",
                 own.number("best5"),
                 own.rounds(0.51),
-                same.number("best5"),
-                published.with_deviation("table1", **theirs),
+                same.cell(has(algorithm=method)).number("best5"),
+                published.with_deviation("table1", **in_table1(method, DEVICE)),
                 published.rounds("organamnist", method, 0.51),
             ]
         )
     own_rate = ["its own lr", "accuracy (%)", "rounds to 51 %"]
-    return table(["method", *own_rate, "all at lr 0.05", "the paper's", "its rounds to 51 %"], body)
+    header = ["method", *own_rate, "all at lr 0.05", "the paper's", "its rounds to 51 %"]
+    return table(header, body) + Results([*tuned.runs, *same.runs]).progress
+
+
+def in_table1(method: str, scenario: str) -> dict[str, str]:
+    return {"scenario": scenario, "dataset": "organamnist", "algorithm": method}
 
 
 def is_run(run: Run, method: str, scenario: str) -> bool:
@@ -55,12 +62,11 @@ def is_run(run: Run, method: str, scenario: str) -> bool:
 
 
 def line(method: str, scenario: str, cell: Cell) -> list[str]:
-    key = {"scenario": scenario, "dataset": "organamnist", "algorithm": method}
+    key = in_table1(method, scenario)
     theirs, ours = published.accuracy("table1", **key), cell.values("best5")
     difference = NOTHING
     if theirs is not None and ours:
         difference = signed(sum(ours) / len(ours) - theirs)
-    cross_device = scenario == "cross-device"  # the paper has rounds for no other
     return [
         METHODS[method],
         f"{cell.runs[0]['local.lr']:g}",
@@ -71,7 +77,7 @@ def line(method: str, scenario: str, cell: Cell) -> list[str]:
         cell.number("forgetting"),
         " / ".join(cell.rounds(target) for target in TARGETS),
         " / ".join(published.rounds("organamnist", method, t) for t in TARGETS)
-        if cross_device
+        if scenario == DEVICE  # the paper has rounds for no other
         else NOTHING,
         cell.minutes(),
     ]
@@ -87,6 +93,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **{
         f"{study}-{scenario}": partial(methods, study=study, scenario=scenario)
         for study in STUDIES
-        for scenario in ("cross-device", "cross-silo")
+        for scenario in (DEVICE, SILO)
     },
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.organamnist import signed
+from evidence.organamnist import DEVICE, in_table1, signed
 from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
@@ -81,9 +81,7 @@ def beside(cell: Cell, method: str) -> str:
 
 
 def difference(cell: Cell, method: str) -> float | None:
-    theirs = published.accuracy(
-        "table1", scenario="cross-device", dataset="organamnist", algorithm=method
-    )
+    theirs = published.accuracy("table1", **in_table1(method, DEVICE))
     ours = cell.values("best5")
     return sum(ours) / len(ours) - theirs if ours and theirs is not None else None
 
@@ -119,8 +117,7 @@ def column(results: Path) -> str:
 
 
 def _of_paper(method: str) -> str:
-    key = {"scenario": "cross-device", "dataset": "organamnist"}
-    return published.with_deviation("table1", algorithm=method, **key)
+    return published.with_deviation("table1", **in_table1(method, DEVICE))
 
 
 def _mean_distance(
