@@ -133,12 +133,16 @@ def in_first_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def _over_seeds(rows: Iterable[Row]) -> str:
-    """The mean at each round, from the first to the last, with the deviation over seeds."""
-    by_round: dict[int, list[float]] = {}
+    """The mean over seeds and their deviation, at each round that was measured.
+
+    A seed's rounds are taken in their order: which model has FedAvg's loss differs between seeds.
+    """
+    by_seed: dict[str, dict[int, float]] = {}
     for row in rows:
-        by_round.setdefault(int(row["round"]), []).append(float(row["value"]))
+        by_seed.setdefault(row["seed"], {})[int(row["round"])] = float(row["value"])
+    in_order = [[value for _, value in sorted(of_seed.items())] for of_seed in by_seed.values()]
     shown = [
-        f"{fmean(values):.3g} ± {pstdev(values):.2g}" for _, values in sorted(by_round.items())
+        f"{fmean(values):.3g} ± {pstdev(values):.2g}" for values in zip(*in_order, strict=True)
     ]
     return " → ".join(shown) or NOTHING
 

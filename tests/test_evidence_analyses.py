@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from evidence import analyses
-from evidence.rows import read_rows
+from evidence.rows import read_rows, write_rows
 
 from fedadb.analysis import hessian
+from fedadb.analysis.anchors import read_kept_anchors
 from fedadb.analysis.inputs import Options
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
@@ -56,7 +57,7 @@ def test_every_measurement_of_every_run_is_a_row(
         ]
         again = read_run(runs[2 * seed])
         batches = analyses.batches_of(again)
-        kept = analyses.read_kept_anchors(again)
+        kept = read_kept_anchors(again)
         losses = {u: hessian.mean_loss(again.f, one.w, batches) for u, one in kept.items()}
         assert nearest == pytest.approx(losses[t], rel=1e-4)
         assert abs(nearest - loss) <= min(abs(one - loss) for one in losses.values()) + 1e-4
@@ -67,3 +68,17 @@ def test_every_measurement_of_every_run_is_a_row(
     (line,) = [one for one in text.splitlines() if one.startswith(f"| {own}")]
     assert " → " in line
     assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
+
+
+def test_rounds_that_differ_between_seeds_are_one_number(tmp_path: Path) -> None:
+    key = {"dataset": "digits", "settings": "", "algorithm": "fedadb"}
+    values = {("0", "2"): "1.0", ("1", "3"): "3.0"}  # by seed and round
+    write_rows(
+        [
+            {**key, "seed": seed, "round": t, "measurement": "λ₁", "value": value}
+            for (seed, t), value in values.items()
+        ],
+        tmp_path / "analyses.csv",
+        analyses.COLUMNS,
+    )
+    assert "| 2 ± 1 |" in analyses.measurements(tmp_path)
