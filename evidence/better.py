@@ -5,9 +5,9 @@ from pathlib import Path
 
 from experiments.candidates import AnchoredSoftmax
 
-from evidence.cifar10 import name_of
 from evidence.markdown import table
 from evidence.organamnist import signed
+from evidence.rates import name_of
 from evidence.results import Cell, Run, has, study_results
 from fedadb.report.labels import DATASETS
 from fedadb.report.metrics import paired_difference
@@ -26,9 +26,9 @@ def changes(results: Path) -> str:
             line.append(
                 cell.number("best5") + _gain(cell, found.cell(has(algorithm="fedadb", **where)))
             )
-        body.append([*line, found.cell(has(algorithm=method)).minutes()])
+        body.append(line)
     header = [f"{DATASETS[dataset]}, α = {alpha:g}" for dataset, alpha in settings]
-    return table(["method", *header, "minutes"], body) + found.progress
+    return table(["method", *header], body) + found.progress
 
 
 def tried(results: Path) -> str:
@@ -36,13 +36,13 @@ def tried(results: Path) -> str:
     found = study_results(results, "tried")
     rates = found.different("lr")
     body = []
-    for algorithm in dict.fromkeys(map(_algorithm, found.runs)):
-        cells = [found.cell(_is(algorithm, lr)) for lr in rates]
+    for label in dict.fromkeys(map(_label, found.runs)):
+        cells = [found.cell(_is(label, lr)) for lr in rates]
         known = [cell for cell in cells if cell.values("validation5")]
         best = max(known, key=lambda cell: cell.values("validation5"), default=Cell([]))
         body.append(
             [
-                algorithm,
+                label,
                 *(cell.number("validation5") for cell in cells),
                 *(best.number(column) for column in ("best5", "forgetting", "worst_class")),
             ]
@@ -51,13 +51,14 @@ def tried(results: Path) -> str:
     return table(["", *header, "worst class"], body) + found.progress
 
 
-def _algorithm(run: Run) -> str:
+def _label(run: Run) -> str:
+    """The method's name, with the weight of anchors where it is not the default."""
     name, share = name_of(run["algorithm"]), run["anchor_share"]
     return name if share in (None, AnchoredSoftmax().anchor_share) else f"{name}, a = {share:g}"
 
 
-def _is(algorithm: str, lr: float) -> Callable[[Run], bool]:
-    return lambda run: _algorithm(run) == algorithm and run["lr"] == lr
+def _is(label: str, lr: float) -> Callable[[Run], bool]:
+    return lambda run: _label(run) == label and run["lr"] == lr
 
 
 def _gain(cell: Cell, reference: Cell) -> str:

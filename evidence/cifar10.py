@@ -1,7 +1,5 @@
 """CIFAR-10: methods with LeNet, and normalisation in a narrow ResNet-18."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from evidence import published
@@ -28,28 +26,6 @@ def by_alpha(results: Path) -> str:
     return table(["method", "lr", *(f"α = {a:g}" for a in alphas)], body) + found.progress
 
 
-def rates(results: Path, *, study: str, dataset: str) -> str:
-    """Methods × learning rates: accuracy on validation data; bold is the best."""
-    found = study_results(results, study)
-    lrs = found.different("lr")
-    body = []
-    for method in found.different("algorithm"):
-        cells = [found.cell(has(dataset=dataset, algorithm=method, lr=lr)) for lr in lrs]
-        best = max((v for cell in cells for v in cell.values("validation5")), default=None)
-        body.append([name_of(method), *(_rate(cell, best) for cell in cells)])
-    return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
-
-
-def _rate(cell: Cell, best: float | None) -> str:
-    text = cell.number("validation5")
-    return f"**{text}**" if best in cell.values("validation5") else text
-
-
-def name_of(method: str) -> str:
-    """A method's name; of code beside the studies, its class."""
-    return METHODS.get(method, method.rpartition(":")[2])
-
-
 def normalisation(results: Path) -> str:
     """Normalisations × methods, with what clients see of the anchors."""
     found = study_results(results, "normalisation")
@@ -74,10 +50,4 @@ def late(cell: Cell, key: str) -> str:
     return f"{sum(values) / len(values):.2f}" if values else NOTHING
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
-    "cifar10-lenet": by_alpha,
-    "cifar10-rates": partial(rates, study="cifar10-rates", dataset="cifar10"),
-    "normalisation": normalisation,
-    "better-rates-organamnist": partial(rates, study="better-rates", dataset="organamnist"),
-    "better-rates-cifar10": partial(rates, study="better-rates", dataset="cifar10"),
-}
+TABLES = {"cifar10-lenet": by_alpha, "normalisation": normalisation}

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from evidence import sweeps
 from evidence.curves import class_curves, curves_file
-from evidence.organamnist import DEVICE, SILO, STUDIES, is_run
-from evidence.results import Results, study_results
+from evidence.organamnist import DEVICE, SILO, STUDIES
+from evidence.results import Results, has, study_results
 from evidence.rows import row_identity, rows_so_far
 from fedadb.analysis import heatmap
 from fedadb.datasets.medmnist import ORGANS
@@ -51,7 +51,7 @@ def draw_curves(found: Results) -> Figure:
         curves = {
             label: [
                 [100 * a for a in ewma(run.curve)]
-                for run in found.cell(partial(is_run, method=name, scenario=scenarios[i])).runs
+                for run in found.cell(has(algorithm=name, scenario=scenarios[i])).runs
                 if run.curve
             ]
             for name, label in methods.items()
@@ -82,8 +82,8 @@ def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[f
     curves = {row_identity(one): one for one in rows_so_far(path)}
     found: dict[str, dict[str, list[list[float | None]]]] = {}
     for run in study_results(results, study).runs:
-        shown = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == DEVICE
-        curve = curves.get(row_identity(run.row)) if run.row and shown else None
+        wanted = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == DEVICE
+        curve = curves.get(row_identity(run.row)) if run.row and wanted else None
         if curve and curve["class_accuracy"]:
             by_round = [list(of_round) for of_round in zip(*class_curves(curve), strict=True)]
             found[METHODS[run["algorithm"]]] = {"class_accuracy": by_round}

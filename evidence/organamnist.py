@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.results import Cell, Results, Run, has, study_results
+from evidence.results import Cell, Results, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
 
@@ -20,9 +21,9 @@ HEADER = (
 
 def methods(results: Path, *, study: str, scenario: str) -> str:
     """One line per method, in the order of the paper."""
-    found = study_results(results, study)
+    found = study_results(results, study).part(has(scenario=scenario))
     body = [
-        line(method, scenario, found.cell(partial(is_run, method=method, scenario=scenario)))
+        line(method, scenario, found.cell(has(algorithm=method)))
         for method in found.different("algorithm")
     ]
     return table(HEADER, body) + found.progress
@@ -30,10 +31,7 @@ def methods(results: Path, *, study: str, scenario: str) -> str:
 
 def summary(results: Path) -> str:
     """Cross-device, for the README: each method at its own rate, all at 0.05, and the paper's."""
-    tuned, same = (
-        Results([run for run in study_results(results, study).runs if run["scenario"] == DEVICE])
-        for study in STUDIES
-    )
+    tuned, same = (study_results(results, study).part(has(scenario=DEVICE)) for study in STUDIES)
     body = []
     for method in tuned.different("algorithm"):
         own = tuned.cell(has(algorithm=method))
@@ -49,7 +47,7 @@ def summary(results: Path) -> str:
             ]
         )
     own_rate = ["its own lr", "accuracy (%)", "rounds to 51 %"]
-    header = ["method", *own_rate, "all at lr 0.05", "the paper's", "its rounds to 51 %"]
+    header = ["method", *own_rate, "all at lr 0.05", "the paper's", "the paper's rounds"]
     return table(header, body) + Results([*tuned.runs, *same.runs]).progress
 
 
@@ -57,22 +55,14 @@ def in_table1(method: str, scenario: str) -> dict[str, str]:
     return {"scenario": scenario, "dataset": "organamnist", "algorithm": method}
 
 
-def is_run(run: Run, method: str, scenario: str) -> bool:
-    return bool(run["algorithm"] == method and run["scenario"] == scenario)
-
-
 def line(method: str, scenario: str, cell: Cell) -> list[str]:
-    key = in_table1(method, scenario)
-    theirs, ours = published.accuracy("table1", **key), cell.values("best5")
-    difference = NOTHING
-    if theirs is not None and ours:
-        difference = signed(sum(ours) / len(ours) - theirs)
+    points = difference(cell, method, scenario)
     return [
         METHODS[method],
         f"{cell.runs[0]['local.lr']:g}",
         cell.number("best5"),
-        published.with_deviation("table1", **key),
-        difference,
+        published.with_deviation("table1", **in_table1(method, scenario)),
+        NOTHING if points is None else signed(points),
         cell.number("last10"),
         cell.number("forgetting"),
         " / ".join(cell.rounds(target) for target in TARGETS),
@@ -81,6 +71,12 @@ def line(method: str, scenario: str, cell: Cell) -> list[str]:
         else NOTHING,
         cell.minutes(),
     ]
+
+
+def difference(cell: Cell, method: str, scenario: str = DEVICE) -> float | None:
+    """Our accuracy less the paper's, in points."""
+    theirs, ours = published.accuracy("table1", **in_table1(method, scenario)), cell.values("best5")
+    return fmean(ours) - theirs if ours and theirs is not None else None
 
 
 def signed(points: float) -> str:

@@ -24,5 +24,11 @@ def rounds(dataset: str, algorithm: str, target: float) -> str:
     return row["rounds"] or "never"
 
 
+def curvature(column: str) -> str:
+    """FedADB's and FedAvg's number in the paper's Table 5."""
+    rows = {row["algorithm"]: row for row in paper.table("hessian")}
+    return f"{rows['fedadb'][column]} against {rows['fedavg'][column]}"
+
+
 def _find(table: str, key: dict[str, str]) -> dict[str, str] | None:
     return next((row for row in paper.table(table) if key.items() <= row.items()), None)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import filelock
+
 from evidence.curves import add_curve, curve_of, curves_file
 from evidence.rows import (
     Row,
@@ -28,7 +30,7 @@ from fedadb.report.recorded_runs import read_recorded_run
 
 Show = Callable[[str], None]
 
-SAY_EVERY = 60.0  # seconds between two lines about one run
+REPORT_EVERY = 60.0  # seconds between two lines about one run
 
 
 def missing(experiments: Iterable[Experiment], to: Path) -> list[Experiment]:
@@ -44,14 +46,14 @@ def in_order(experiments: Sequence[Experiment], out: Path) -> list[Experiment]:
     """
     costs = MeasuredCosts()
 
-    def place(e: Experiment) -> tuple[bool, int, float]:
+    def priority(e: Experiment) -> tuple[bool, int, float]:
         begun = done_rounds(out / run_name(e)) > 0
         return not begun, e.seed, costs.round_seconds(e) * e.rounds
 
     for e in experiments:
         if not costs.known(e):
             costs.measure(e)
-    return sorted(experiments, key=place)
+    return sorted(experiments, key=priority)
 
 
 def run_queue(
@@ -106,11 +108,11 @@ def train(
     e: Experiment, directory: Path, end: float, clock: Callable[[], float], show: Show
 ) -> bool:
     """Run or resume the experiment; False if the time was over before it had finished."""
-    said = clock()
+    reported = clock()
     for record in rounds(e, directory):
         now = clock()
-        if now - said > SAY_EVERY:
-            said = now
+        if now - reported > REPORT_EVERY:
+            reported = now
             show(
                 f"  {directory.name}: round {record['round']} of {e.rounds}, accuracy "
                 f"{100 * record['accuracy']:.1f} %"
@@ -146,7 +148,8 @@ def add_run(directory: Path, to: Path) -> Row:
 
 def add_row(row: Row, curves: Sequence[Row], to: Path) -> None:
     """Add a row and its curves; a row of the same experiment is replaced."""
-    for curve in curves:
-        add_curve(curve, curves_file(to))
-    others = [one for one in rows_so_far(to) if row_identity(one) != row_identity(row)]
-    write_rows([*others, row], to)
+    with filelock.FileLock(to.with_suffix(".lock")):  # two processes may share a study
+        for curve in curves:
+            add_curve(curve, curves_file(to))
+        others = [one for one in rows_so_far(to) if row_identity(one) != row_identity(row)]
+        write_rows([*others, row], to)

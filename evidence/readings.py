@@ -1,13 +1,13 @@
 """The table of readings of the paper: how far each is from the paper's row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.organamnist import DEVICE, in_table1, signed
+from evidence.organamnist import DEVICE, difference, in_table1, signed
 from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
@@ -17,11 +17,11 @@ READINGS: dict[str, dict[str, Any]] = {
     "reference partition, all images, mirrored": {},
     "without validation images": {"validation": "published"},
     "not mirrored": {"augment": False},
-    "neither": {"validation": "published", "augment": False},
+    "no validation images, not mirrored": {"validation": "published", "augment": False},
     "a partition for each seed": {"partition.name": "dirichlet", "sampling": "seeded"},
     "anchors for all classes": {"anchors_for": "all"},
     "longer epochs": {"balanced_epoch": "largest"},
-    "both": {"anchors_for": "all", "balanced_epoch": "largest"},
+    "anchors for all classes, longer epochs": {"anchors_for": "all", "balanced_epoch": "largest"},
 }
 BASE = {
     "validation": 0.0,
@@ -80,17 +80,11 @@ def beside(cell: Cell, method: str) -> str:
     return cell.number("best5") + ("" if points is None else f" ({signed(points)})")
 
 
-def difference(cell: Cell, method: str) -> float | None:
-    theirs = published.accuracy("table1", **in_table1(method, DEVICE))
-    ours = cell.values("best5")
-    return sum(ours) / len(ours) - theirs if ours and theirs is not None else None
-
-
-def distance(ours: Mapping[str, Cell]) -> str:
-    """The mean of both methods' distances from the paper, in points."""
-    points = [difference(cell, method) for method, cell in ours.items()]
+def distance(cells: Mapping[str, Cell]) -> str:
+    """The mean of the methods' distances from the paper, in points, if all have run."""
+    points = [difference(cell, method) for method, cell in cells.items()]
     known = [abs(one) for one in points if one is not None]
-    return f"{sum(known) / 2:.1f}" if len(known) == 2 else NOTHING
+    return f"{fmean(known):.1f}" if len(known) == len(cells) else NOTHING
 
 
 def paper_line() -> list[str]:
@@ -106,26 +100,18 @@ def column(results: Path) -> str:
     """Methods × learning rates beside the paper's column, and the mean distance from it."""
     found = study_results(results, "organamnist-rates")
     methods, rates = found.different("algorithm"), found.different("lr")
-    cells = {(m, lr): found.cell(has(algorithm=m, lr=lr)) for m in methods for lr in rates}
+    by_rate = [{m: found.cell(has(algorithm=m, lr=lr)) for m in methods} for lr in rates]
     body = [
-        [METHODS[method], *(beside(cells[method, lr], method) for lr in rates), _of_paper(method)]
+        [METHODS[method], *(beside(cells[method], method) for cells in by_rate), _of_paper(method)]
         for method in methods
     ]
-    distances = ["mean distance", *(_mean_distance(cells, methods, lr) for lr in rates), "0"]
+    distances = ["mean distance", *map(distance, by_rate), "0"]
     header = ["method", *(f"lr {lr:g}" for lr in rates), "the paper's"]
     return table(header, [*body, distances]) + found.progress
 
 
 def _of_paper(method: str) -> str:
     return published.with_deviation("table1", **in_table1(method, DEVICE))
-
-
-def _mean_distance(
-    cells: Mapping[tuple[str, float], Cell], methods: Sequence[str], lr: float
-) -> str:
-    points = [difference(cells[method, lr], method) for method in methods]
-    known = [abs(one) for one in points if one is not None]
-    return f"{fmean(known):.1f}" if len(known) == len(methods) else NOTHING
 
 
 TABLES = {"readings": readings, "column": column}

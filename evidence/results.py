@@ -70,9 +70,9 @@ class Cell:
         return f"{text} ({', '.join(parts)})" if parts else text
 
     def minutes(self) -> str:
-        """The mean over seeds of the time that a run took."""
-        values = [seconds / 60 for seconds in self.values("seconds")]
-        return f"{sum(values) / len(values):.0f}" if values else NOTHING
+        """The time of the fastest seed: others may have shared the machine."""
+        values = self.values("seconds")
+        return f"{min(values) / 60:.0f}" if values else NOTHING
 
     def rounds(self, target: float) -> str:
         """The first round in which the smoothed mean of the seeds' curves reaches the target."""
@@ -88,8 +88,11 @@ class Results:
 
     runs: Sequence[Run]
 
+    def part(self, wanted: Callable[[Run], bool]) -> "Results":
+        return Results([run for run in self.runs if wanted(run)])
+
     def cell(self, wanted: Callable[[Run], bool]) -> Cell:
-        return Cell([run for run in self.runs if wanted(run)])
+        return Cell(self.part(wanted).runs)
 
     def different(self, key: str) -> list[Any]:
         """The values of a setting, in the order of the study."""

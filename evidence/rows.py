@@ -26,18 +26,18 @@ WHOLE = ("filter", "attack")  # tables that `--set` takes as one value
 STATED = ("local.lr",)
 MEASURED = ("tau", "gamma", "beta", "anchor_confidence")  # what clients of FedADB report
 KEY = ("dataset", "algorithm", "settings", "seed")  # what a row is of
-COLUMNS = (
-    *(*KEY, "rounds", "trained"),
+NUMBERS = (
     *("best5", "last5", "last10", "forgetting", "worst_class"),
     *(f"rounds_to_{100 * target:.0f}" for target in TARGETS),
-    *("validation5", "measured", "bytes_up", "seconds", "commit", "processor", "kernels", "torch"),
+    *("validation5", "measured", "bytes_up", "seconds"),
 )
+COLUMNS = (*KEY, "rounds", "trained", *NUMBERS, "commit", "processor", "kernels", "torch")
 
 
 def row_of(run: RecordedRun) -> dict[str, str]:
     """What is published of a run. Accuracies are in per cent."""
     environment = run.environment
-    numbers = _numbers(run) if run.rounds else dict.fromkeys(COLUMNS[6:-4], "")
+    numbers = _numbers(run) if run.rounds else dict.fromkeys(NUMBERS, "")
     return {
         "dataset": str(run.experiment["dataset"]),
         "algorithm": run.algorithm,

@@ -1,16 +1,16 @@
 """What the hyperparameters of FedADB and of anchor generation change: the paper's two figures."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evidence.markdown import table
-from evidence.results import Results, Run, study_results
+from evidence.results import Cell, Results, has, study_results
+from fedadb.experiment.config import Experiment
+from fedadb.experiment.toml_tables import flatten
 from fedadb.report.drawing import draw_panels
 from fedadb.report.labels import METHODS, method_colours
 
@@ -36,15 +36,17 @@ def all_sweeps(results: Path) -> Results:
 def sweep(results: Path, *, key: str) -> str:
     """The values of one setting × methods, all other settings at their defaults."""
     found = all_sweeps(results)
-    methods = methods_of(key)
+    methods, values = methods_of(key), values_of(found, key)
     body = [
         [
             f"{value:g}",
-            *(found.cell(only(found, method, key, value)).number("best5") for method in methods),
+            *(at(found, method, key, value).number("best5") for method in methods),
         ]
-        for value in values_of(found, key)
+        for value in values
     ]
-    return table([SWEPT[key], *(METHODS[method] for method in methods)], body) + found.progress
+    header = [SWEPT[key], *(METHODS[method] for method in methods)]
+    shown = [run for m in methods for value in values for run in at(found, m, key, value).runs]
+    return table(header, body) + Results(shown).progress
 
 
 def methods_of(key: str) -> tuple[str, ...]:
@@ -56,19 +58,11 @@ def values_of(found: Results, key: str) -> list[float]:
     return sorted({value for value in found.different(key) if value is not None})
 
 
-def only(found: Results, method: str, key: str, value: Any) -> Callable[[Run], bool]:
-    """Whether a run is the method's with this value, and differs in nothing else that is swept."""
-    defaults = defaults_of(found, method)
-    wanted = {**defaults, key: value, "algorithm": method}
-    return lambda run: all(run[one] == wanted[one] for one in wanted)
-
-
-def defaults_of(found: Results, method: str) -> dict[str, Any]:
-    """The values of the settings that other sweeps of the study leave as they are."""
-    runs = [run for run in found.runs if run["algorithm"] == method]
-    values: dict[str, list[Any]] = {key: [run[key] for run in runs] for key in SWEPT}
-    # In a study of single changes, the value that most runs have is the default.
-    return {key: max(set(many), key=many.count) for key, many in values.items()}
+def at(found: Results, method: str, key: str, value: float) -> Cell:
+    """The method's runs with this value, and the defaults of all else that is swept."""
+    default = Experiment.read({"dataset": "organamnist", "algorithm": method}).table()
+    swept = {one: v for one, v in flatten(default).items() if one in SWEPT}
+    return found.cell(has(**{**swept, key: value, "algorithm": method}))
 
 
 def draw(found: Results, settings: dict[str, str]) -> Figure:
@@ -79,9 +73,7 @@ def draw(found: Results, settings: dict[str, str]) -> Figure:
         values = values_of(found, keys[i])
         for method in methods_of(keys[i]):
             label = METHODS[method]
-            cells = [
-                found.cell(only(found, method, keys[i], value)).values("best5") for value in values
-            ]
+            cells = [at(found, method, keys[i], value).values("best5") for value in values]
             known = [(x, seeds) for x, seeds in enumerate(cells) if seeds]
             axes.errorbar(
                 [x for x, _ in known],

@@ -98,12 +98,12 @@ class VacantDistillation(FedADB):
 
 @dataclass(frozen=True)
 class SmallerBeta(FedADB):
-    """The weight of the local branch ends below 1."""
+    """The weight of the local branch is halved."""
 
-    end: Annotated[float, Gt(0), Le(1)] = 0.5  # β in the last round
+    scale: Annotated[float, Gt(0), Le(1)] = 0.5  # of β
 
     def local_weight(self, ctx: Ctx) -> Tensor:
-        return self.end * FedADB.local_weight(self, ctx)
+        return self.scale * FedADB.local_weight(self, ctx)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class AnchoredSoftmax(OnePass):
     Rows have their full weight. The local branch sends no gradient to the features.
     """
 
-    anchor_share: Annotated[float, Ge(0)] = 0.1  # an anchor's weight is this over C
+    anchor_share: Annotated[float, Ge(0)] = 0.1  # the anchors of a class weigh this over C
 
     def loss(self, f: Model, w: Vector, batch: DualBatch, ctx: Ctx) -> Tensor:
         n = len(batch.local.y)

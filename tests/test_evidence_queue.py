@@ -23,7 +23,7 @@ def experiment(algorithm: str = "fedavg", seed: int = 0, lr: float = 0.05) -> Ex
     })  # fmt: skip
 
 
-def test_the_queue_stops_in_time_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_the_queue_stops_in_time_and_resumes(tmp_path: Path) -> None:
     rows, out = tmp_path / "rows.csv", tmp_path / "runs"
     study = [experiment(seed=seed) for seed in (0, 1)]
     said: list[str] = []
