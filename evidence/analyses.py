@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.rows import KEY, Row, row_of, rows_so_far, write_rows
+from evidence.rows import KEY, Row, assignments, row_of, rows_so_far, write_rows
 from fedadb.analysis import forgetting, hessian, membership, pca, psnr
 from fedadb.analysis.anchors import generates_anchors, read_kept_anchors
 from fedadb.analysis.inputs import Options, normalised_batches, training_sample
@@ -14,6 +14,7 @@ from fedadb.core.data import Batch
 from fedadb.core.vector import Vector
 from fedadb.engine.process import one_thread
 from fedadb.experiment.stored import StoredRun, read_run
+from fedadb.report.labels import METHODS
 from fedadb.report.recorded_runs import read_recorded_run
 
 COLUMNS = (*KEY, "round", "measurement", "value")
@@ -113,24 +114,25 @@ PAPER = {
 
 def measurements(results: Path) -> str:
     """Measurements × methods: mean and deviation over seeds; two rounds where two were measured."""
+    # FedADB's rows come first in the file: it has every measurement.
     rows = rows_so_far(results / "analyses.csv")
+    methods = list(dict.fromkeys(map(_method, rows)))
     body = [
         [
             name,
             *(
-                _over_seeds(row for row in rows if (row["measurement"], row["algorithm"]) == cell)
-                for cell in ((name, "fedadb"), (name, "fedavg"))
+                _over_seeds(r for r in rows if (r["measurement"], _method(r)) == (name, method))
+                for method in methods
             ),
             PAPER.get(name, ""),
         ]
-        for name in dict.fromkeys(row["measurement"] for row in in_first_order(rows))
+        for name in dict.fromkeys(row["measurement"] for row in rows)
     ]
-    return table(["", "FedADB", "FedAvg", "the paper"], body)
+    return table(["", *methods, "the paper"], body) if rows else ""
 
 
-def in_first_order(rows: Sequence[Row]) -> list[Row]:
-    """FedADB's rows first: it has every measurement."""
-    return sorted(rows, key=lambda row: row["algorithm"])
+def _method(row: Row) -> str:
+    return f"{METHODS[row['algorithm']]}, lr {assignments(row)['local.lr']:g}"
 
 
 def _over_seeds(rows: Iterable[Row]) -> str:

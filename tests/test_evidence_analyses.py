@@ -68,10 +68,11 @@ def test_every_measurement_of_every_run_is_a_row(
     (line,) = [one for one in text.splitlines() if one.startswith(f"| {own}")]
     assert " → " in line
     assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
+    assert text.startswith("|  | FedADB, lr 0.05 | FedAvg, lr 0.05 |")
 
 
 def test_rounds_that_differ_between_seeds_are_one_number(tmp_path: Path) -> None:
-    key = {"dataset": "digits", "settings": "", "algorithm": "fedadb"}
+    key = {"dataset": "digits", "settings": "--set 'local.lr=0.05'", "algorithm": "fedadb"}
     values = {("0", "2"): "1.0", ("1", "3"): "3.0"}  # by seed and round
     write_rows(
         [
