@@ -8,6 +8,7 @@ from evidence import readings
 from evidence.organamnist import DEVICE, SILO, difference
 from evidence.pages import DOCS
 from evidence.results import Cell, has, study_results
+from evidence.rows import assignments, rows_so_far
 
 from fedadb.report import paper
 
@@ -103,6 +104,23 @@ def of_readings() -> Iterator[str]:
     yield "nine of the paper's ten cross-silo columns"
 
 
+def of_analyses() -> Iterator[str]:
+    by_method: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows_so_far(RESULTS / "analyses.csv"):
+        lr = f"{assignments(row)['local.lr']:g}"
+        key = (row["measurement"], row["algorithm"], lr)
+        by_method.setdefault(key, []).append(float(row["value"]))
+    mean = {key: fmean(values) for key, values in by_method.items()}
+    for name in ("λ₁", "λ₁ at FedAvg's training loss"):
+        fedavg = mean["λ₁", "fedavg", "0.01"]
+        assert 0.25 < mean[name, "fedadb", "0.03"] / fedavg < 0.4
+        assert 0.8 < mean[name, "fedadb", "0.01"] / fedavg < 1.3
+    yield "At 0.03 its λ₁ is a third of FedAvg's at 0.01. At the same rate it is as large"
+    by_features = mean["membership AUC by features", "fedadb", "0.03"]
+    by_loss = mean["membership AUC by loss", "fedadb", "0.03"]
+    yield f"anchors in features have {by_features:.2f}, the model's own loss {by_loss:.2f}"
+
+
 def in_paper(scenario: str, like: dict[str, str], method: str) -> float:
     """The accuracy in Table 1 in the column of another of its rows."""
     key = {"scenario": scenario, "algorithm": method, "dataset": like["dataset"]}
@@ -123,6 +141,7 @@ def contradictions() -> int:
 STATED: dict[str, Callable[[], Iterator[str]]] = {
     "organamnist.md": organamnist,
     "readings.md": of_readings,
+    "analyses.md": of_analyses,
 }
 
 
