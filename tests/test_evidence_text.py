@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 import pytest
-from evidence import readings
+from evidence import readings, sweeps
 from evidence.organamnist import DEVICE, SILO, difference
 from evidence.pages import DOCS
 from evidence.results import Cell, has, study_results
@@ -121,6 +121,37 @@ def of_analyses() -> Iterator[str]:
     yield f"anchors in features have {by_features:.2f}, the model's own loss {by_loss:.2f}"
 
 
+def ablation() -> Iterator[str]:
+    found = study_results(RESULTS, "ablation-organamnist", "ablation").part(has(alpha=0.05))
+
+    def parts(**settings: object) -> Cell:
+        return found.cell(has(**{"generate": True, "calibrate": True, "beta": "none"} | settings))
+
+    without, alone = parts(generate=False), parts(calibrate=False)
+    yield f"both branches have {best(without):.0f} % without them"
+    yield f"the global branch alone has {best(alone):.0f} % with them"
+    yield f"a seed with {min(parts().values('best5')):.0f} %"
+    yield f"{best(parts(beta=0.9)):.0f} % at 0.9"
+    small = f"{best(parts(beta=0.1)):.0f} and {best(parts(beta=0.3)):.0f} %"
+    yield f"a fixed 0.1 or 0.3 has {small}, the adaptive one {best(parts()):.0f} %"
+    swept = sweeps.all_sweeps(RESULTS)
+    for key in ("local.epochs", "local.lr"):
+        for value in sweeps.values_of(swept, key):
+            assert best(sweeps.at(swept, "fedadb", key, value)) > best(
+                sweeps.at(swept, "fedavg", key, value)
+            )
+    yield "FedADB is above FedAvg at every setting"
+
+    def loss(key: str) -> float:
+        """What the worst value costs."""
+        means = [best(sweeps.at(swept, "fedadb", key, v)) for v in sweeps.values_of(swept, key)]
+        return best(sweeps.at(swept, "fedadb", "algorithm.sigma", 1.0)) - min(means)
+
+    assert max(map(loss, ("algorithm.eta", "algorithm.steps", "algorithm.lam"))) < 3
+    yield "change three points at most"
+    yield f"noise of 0.1 cost {loss('algorithm.sigma'):.0f} points"
+
+
 def in_paper(scenario: str, like: dict[str, str], method: str) -> float:
     """The accuracy in Table 1 in the column of another of its rows."""
     key = {"scenario": scenario, "algorithm": method, "dataset": like["dataset"]}
@@ -142,6 +173,7 @@ STATED: dict[str, Callable[[], Iterator[str]]] = {
     "organamnist.md": organamnist,
     "readings.md": of_readings,
     "analyses.md": of_analyses,
+    "ablation.md": ablation,
 }
 
 
