@@ -60,6 +60,11 @@ def test_every_measurement_of_every_run_is_a_row(
         kept = read_kept_anchors(again)
         losses = {u: hessian.mean_loss(again.f, one.w, batches) for u, one in kept.items()}
         assert nearest == pytest.approx(losses[t], rel=1e-4)
+        there = analyses.curvature_at(again, kept[t].w, batches)
+        found = float(rows["fedadb", seed, "λ₁ at FedAvg's training loss", t])
+        assert found == pytest.approx(there.values[0], rel=1e-4)
+        elsewhere = analyses.curvature_at(again, kept[min(kept)].w, batches)
+        assert t == min(kept) or found != pytest.approx(elsewhere.values[0], rel=1e-3)
         assert abs(nearest - loss) <= min(abs(one - loss) for one in losses.values()) + 1e-4
     text = analyses.measurements(tmp_path)
     mean = sum(float(rows["fedadb", seed, "λ₁", 3]) for seed in SEEDS) / 2
