@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from evidence.analyses import analyse_runs
+from evidence.begun import write_rounds
 from evidence.figures import write_figures
 from evidence.pages import DOCS, PAGES, with_tables
 from evidence.queue import in_order, missing, run_queue
@@ -39,6 +40,9 @@ def main() -> int:
     analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
     analyse.add_argument("runs", nargs="+", type=Path, help="one of each for every seed")
     analyse.add_argument("--to", required=True, type=Path, help="the CSV file")
+    begun = commands.add_parser("begun", help="write one row per round of runs that take days")
+    begun.add_argument("runs", nargs="+", type=Path)
+    begun.add_argument("--to", required=True, type=Path, help="the CSV file")
     commands.add_parser(
         "write", help="write the tables and figures of the docs, from the CSV files"
     )
@@ -88,7 +92,18 @@ def analyse(given: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"collect": collect_rows, "run": run_study, "analyse": analyse, "write": write_pages}
+def collect_rounds(given: argparse.Namespace) -> int:
+    print(f"{write_rounds(collect_runs(given.runs).runs, given.to)} rounds: {given.to}")
+    return 0
+
+
+COMMANDS = {
+    "collect": collect_rows,
+    "run": run_study,
+    "analyse": analyse,
+    "begun": collect_rounds,
+    "write": write_pages,
+}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from evidence import (
     ablation,
     analyses,
+    begun,
     better,
     cifar10,
     compression,
@@ -39,6 +40,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **sweeps.TABLES,
     **better.TABLES,
     **analyses.TABLES,
+    **begun.TABLES,
     **figures.TABLES,
 }
 NOTHING_DONE = re.compile(r"^0 of \d+ runs are done\.\n", re.MULTILINE)
