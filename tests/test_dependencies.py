@@ -4,7 +4,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -49,6 +50,12 @@ def pins(file: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", pin[1]).lower(): pin[2] for pin in found if pin}
 
 
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    """The installed distributions by the modules they have. To list them takes a second."""
+    return packages_distributions()
+
+
 def test_every_pinned_package_has_hashes() -> None:
     pinned, hashed = pins("constraints.txt"), pins("constraints.hashes.txt")
     pinned.pop("torch")  # its builds differ
@@ -64,9 +71,8 @@ def test_imports_are_declared(part: str) -> None:
     declared = names(project["dependencies"])
     for extra in EXTRAS.get(part, []):
         declared |= names(project["optional-dependencies"][extra])
-    distributions = packages_distributions()
     files = [*(PACKAGE / part).rglob("*.py"), *PACKAGE.glob(f"{part}.py")]
     for file in files:
         for module in imported(file):
-            candidates = names(distributions[module])
+            candidates = names(distributions()[module])
             assert candidates & declared, f"{file.name} imports {module}, which is not declared"
