@@ -34,6 +34,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **private.TABLES,
     **organamnist.TABLES,
     **readings.TABLES,
+    **readings.OF_CURVES,
     **cifar10.TABLES,
     **rates.TABLES,
     **ablation.TABLES,

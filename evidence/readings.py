@@ -1,6 +1,7 @@
 """The table of readings of the paper: how far each is from the paper's row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,6 +12,7 @@ from evidence.organamnist import DEVICE, difference, in_table1, signed
 from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
+from fedadb.report.metrics import ewma, first_round
 
 # What differs from the first reading. FedAvg has no part in the last three.
 READINGS: dict[str, dict[str, Any]] = {
@@ -110,8 +112,43 @@ def column(results: Path) -> str:
     return table(header, [*body, distances]) + found.progress
 
 
+def bias_corrected(values: Sequence[float], factor: float = 0.2) -> list[float]:
+    """The moving average whose first weights sum to one, pandas' `adjust=True`."""
+    weights = ewma([0.0] + [1.0] * len(values), factor)[1:]
+    sums = ewma([0.0, *values], factor)[1:]
+    return [total / weight for total, weight in zip(sums, weights, strict=True)]
+
+
+SMOOTHINGS: dict[str, Callable[[Sequence[float]], Sequence[float]]] = {
+    "the newest round counts 0.2": ewma,
+    "the same, bias-corrected": bias_corrected,
+    "the newest round counts 0.8": partial(ewma, factor=0.8),
+    "none": list,
+}
+
+
+def smoothings(results: Path) -> str:
+    """What is smoothed × learning rates: FedADB's rounds to the targets, in the first reading."""
+    found = study_results(results, "readings")
+    rates = found.different("lr")
+    runs = [found.cell(reading("fedadb", {}, lr)).runs[0] for lr in rates]
+    body = [
+        [name, *(rounds_after(smooth, run) for run in runs)] for name, smooth in SMOOTHINGS.items()
+    ]
+    theirs = " / ".join(published.rounds("organamnist", "fedadb", t) for t in TARGETS)
+    header = ["smoothing", *(f"lr {lr:g}" for lr in rates)]
+    return table(header, [*body, ["**the paper**", *(theirs for _ in rates)]])
+
+
+def rounds_after(smooth: Callable[[Sequence[float]], Sequence[float]], run: Run) -> str:
+    if not run.curve:
+        return NOTHING
+    return " / ".join(str(first_round(smooth(run.curve), t) or "never") for t in TARGETS)
+
+
 def _of_paper(method: str) -> str:
     return published.with_deviation("table1", **in_table1(method, DEVICE))
 
 
 TABLES = {"readings": readings, "column": column}
+OF_CURVES = {"smoothings": smoothings}

@@ -169,6 +169,19 @@ def test_the_distance_of_a_column_is_that_of_all_methods(tmp_path: Path) -> None
     assert last == f"| mean distance | {(10 * 3 + 8) / 11:.1f} | - | - | 0 |"
 
 
+def test_smoothing_decides_when_a_target_is_reached() -> None:
+    e = Experiment.read({"rounds": 5})
+    run = Run(e, None, (0.0, 0.4, 0.6, 0.7, 0.7))
+    rounds = {name: readings.rounds_after(s, run) for name, s in readings.SMOOTHINGS.items()}
+    assert rounds == {
+        "the newest round counts 0.2": "5 / never / never",  # 0, 0.08, 0.184, 0.287, 0.370
+        "the same, bias-corrected": "3 / 5 / never",  # 0, 0.222, 0.377, 0.486, 0.550
+        "the newest round counts 0.8": "3 / 3 / 5",  # 0, 0.32, 0.544, 0.669, 0.694
+        "none": "2 / 3 / 4",
+    }
+    assert readings.rounds_after(list, Run(e, None)) == "-"
+
+
 def cell(*rows: Row | None) -> Cell:
     e = Experiment.read({"rounds": 3})
     return Cell([Run(e, one) for one in rows])

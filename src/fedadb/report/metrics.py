@@ -98,7 +98,12 @@ def targets(best: float) -> list[float]:
 
 def rounds_to(accuracy: Sequence[float], target: float) -> int | None:
     """The first round, counted from 1, whose smoothed accuracy reaches the target."""
-    return next((t for t, a in enumerate(ewma(accuracy), start=1) if a >= target), None)
+    return first_round(ewma(accuracy), target)
+
+
+def first_round(accuracy: Sequence[float], target: float) -> int | None:
+    """The first round, counted from 1, whose accuracy reaches the target."""
+    return next((t for t, a in enumerate(accuracy, start=1) if a >= target), None)
 
 
 class RoundRatios(NamedTuple):
