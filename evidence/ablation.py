@@ -24,7 +24,7 @@ IN_THE_PAPER = {
 
 def parts(results: Path) -> str:
     """Parts × α: ours on OrganAMNIST, and the paper's on CIFAR-10."""
-    found = study_results(results, "ablation-organamnist", "ablation")
+    found = study_results(results, "ablation")
     alphas = found.different("alpha")
     body = []
     for name, settings in PARTS.items():
@@ -41,7 +41,7 @@ def parts(results: Path) -> str:
 
 def weights(results: Path) -> str:
     """Weights β of the local branch × α."""
-    found = study_results(results, "ablation-organamnist", "ablation")
+    found = study_results(results, "ablation")
     alphas = found.different("alpha")
     betas = [beta for beta in found.different("beta") if beta not in (None, "none")]
     body = []

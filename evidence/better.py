@@ -6,11 +6,9 @@ from pathlib import Path
 from experiments.candidates import AnchoredSoftmax
 
 from evidence.markdown import table
-from evidence.organamnist import signed
 from evidence.rates import name_of
-from evidence.results import Cell, Run, has, study_results
+from evidence.results import Cell, Run, has, paired, study_results
 from fedadb.report.labels import DATASETS
-from fedadb.report.metrics import paired_difference
 
 
 def changes(results: Path) -> str:
@@ -62,15 +60,9 @@ def _is(label: str, lr: float) -> Callable[[Run], bool]:
 
 
 def _gain(cell: Cell, reference: Cell) -> str:
-    """The mean difference from FedADB and half its 95 % interval, if there are pairs of seeds."""
-    ours, theirs = (
-        {int(row["seed"]): float(row["best5"]) for row in one.rows if row["best5"]}
-        for one in (cell, reference)
-    )
-    if cell == reference or not (found := paired_difference(ours, theirs)):
-        return ""
-    half = "" if found.half is None else f" ± {found.half:.1f}"
-    return f" ({signed(found.mean)}{half})"
+    """The difference from FedADB in brackets, if there are pairs of seeds."""
+    found = paired(cell, reference)
+    return f" ({found})" if found else ""
 
 
 TABLES = {"better": changes, "tried": tried}

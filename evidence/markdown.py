@@ -14,3 +14,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def mean_and_deviation(values: Sequence[float]) -> str:
     """Over seeds; the deviation is that of the population, as in the paper."""
     return f"{fmean(values):.1f} ± {pstdev(values):.1f}"
+
+
+def signed(points: float) -> str:
+    """A difference with its sign, which is a minus and no hyphen."""
+    return f"{points:+.1f}".replace("-", "−")

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from evidence import published
-from evidence.markdown import NOTHING, table
-from evidence.organamnist import DEVICE, difference, in_table1, signed
+from evidence.markdown import NOTHING, signed, table
+from evidence.organamnist import DEVICE, difference, in_table1
 from evidence.results import Cell, Results, Run, has, study_results
 from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence.curves import read_curves
-from evidence.markdown import NOTHING, mean_and_deviation
+from evidence.markdown import NOTHING, mean_and_deviation, signed
 from evidence.rows import Row, identity, row_identity, rows_so_far
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.study import find_setting, read_study
 from fedadb.experiment.toml_tables import flatten
-from fedadb.report.metrics import mean_curve, rounds_to
+from fedadb.report.metrics import mean_curve, paired_difference, rounds_to
 
 STUDIES = Path(__file__).parents[1] / "experiments" / "studies"
 
@@ -56,6 +56,10 @@ class Cell:
     def values(self, column: str) -> list[float]:
         return [float(row[column]) for row in self.rows if row[column]]
 
+    def by_seed(self) -> dict[int, float]:
+        """The best five rounds of each seed."""
+        return {int(row["seed"]): float(row["best5"]) for row in self.rows if row["best5"]}
+
     def number(self, column: str) -> str:
         """Mean and deviation over seeds, and how many seeds there are if some are missing."""
         values = self.values(column)
@@ -80,6 +84,18 @@ class Cell:
         if not curves:
             return NOTHING
         return str(rounds_to(mean_curve(curves), target) or "never")
+
+
+def paired(cell: Cell, reference: Cell) -> str:
+    """The mean difference in the best five rounds over common seeds, and half its 95 % interval.
+
+    Empty without common seeds, and for the reference itself.
+    """
+    found = paired_difference(cell.by_seed(), reference.by_seed())
+    if found is None or cell == reference:
+        return ""
+    half = "" if found.half is None else f" ± {found.half:.1f}"
+    return f"{signed(found.mean)}{half}"
 
 
 @dataclass(frozen=True)
@@ -107,9 +123,9 @@ class Results:
         return f"\n{done} of {len(self.runs)} runs are done.\n"
 
 
-def study_results(results: Path, study: str, name: str | None = None) -> Results:
-    """The runs of experiments/studies/STUDY.toml, with what results/NAME.csv has of them."""
-    path = results / f"{name or study}.csv"
+def study_results(results: Path, study: str) -> Results:
+    """The runs of experiments/studies/STUDY.toml, with what results/STUDY.csv has of them."""
+    path = results / f"{study}.csv"
     rows = {row_identity(row): row for row in rows_so_far(path)}
     curves = read_curves(path)
     runs = []

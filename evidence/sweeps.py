@@ -30,7 +30,7 @@ FIGURES = {"hyperparameters": HYPERPARAMETERS, "anchor-generation": GENERATION}
 
 
 def all_sweeps(results: Path) -> Results:
-    return study_results(results, "hyperparameters-organamnist", "hyperparameters")
+    return study_results(results, "hyperparameters")
 
 
 def sweep(results: Path, *, key: str) -> str:

@@ -154,7 +154,7 @@ def of_analyses() -> Iterator[str]:
 
 
 def ablation() -> Iterator[str]:
-    found = study_results(RESULTS, "ablation-organamnist", "ablation").part(has(alpha=0.05))
+    found = study_results(RESULTS, "ablation").part(has(alpha=0.05))
 
     def parts(**settings: object) -> Cell:
         return found.cell(has(**{"generate": True, "calibrate": True, "beta": "none"} | settings))
