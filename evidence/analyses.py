@@ -26,11 +26,13 @@ Measurement = tuple[int, str, float]  # the round of the model, what was measure
 def analyse_runs(directories: Sequence[Path], to: Path) -> int:
     """Write what is measured of FedAvg's and FedADB's runs with the same seeds.
 
+    FedADB is also measured at the loss of FedAvg; where a seed has two runs of it, of the first.
+
     Returns:
         The number of rows.
     """
     rows: list[Row] = []
-    losses: dict[int, float] = {}  # of FedAvg's models, by seed
+    losses: dict[int, float] = {}  # of the first FedAvg model of each seed
     runs = sorted(map(read_run, directories), key=generates_anchors)  # FedAvg's come first
     for run in runs:
         key = {k: v for k, v in row_of(read_recorded_run(run.directory)).items() if k in KEY}
@@ -40,7 +42,8 @@ def analyse_runs(directories: Sequence[Path], to: Path) -> int:
             if generates_anchors(run):
                 found += [*of_anchors(run), *at_loss(run, losses[seed])]
             else:
-                losses[seed] = next(value for _, name, value in found if name == "training loss")
+                loss = next(value for _, name, value in found if name == "training loss")
+                losses.setdefault(seed, loss)
         rows += [
             {**key, "round": str(t), "measurement": name, "value": f"{value:.6g}"}
             for t, name, value in found

@@ -20,15 +20,15 @@ SEEDS = (0, 1)
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     out = tmp_path_factory.mktemp("runs")
     directories = []
-    for seed in SEEDS:
-        for method in ("fedadb", "fedavg"):
-            e = Experiment.read({
-                "rounds": 3, "seed": seed, "algorithm": method, "keep_broadcasts": [1, 2, 3],
-                "model": "mlp", "local": {"epochs": 1, "lr": 0.05}, "engine": {"workers": 1},
-                "federation": {"clients": 5, "participation": 1.0, "partition": {"alpha": 5.0}},
-            })  # fmt: skip
-            directories.append(out / f"{method}-{seed}")
-            run(e, directories[-1])
+    of_seeds = [(method, 0.05, seed) for seed in SEEDS for method in ("fedadb", "fedavg")]
+    for method, lr, seed in [*of_seeds, ("fedavg", 0.01, 0)]:
+        e = Experiment.read({
+            "rounds": 3, "seed": seed, "algorithm": method, "keep_broadcasts": [1, 2, 3],
+            "model": "mlp", "local": {"epochs": 1, "lr": lr}, "engine": {"workers": 1},
+            "federation": {"clients": 5, "participation": 1.0, "partition": {"alpha": 5.0}},
+        })  # fmt: skip
+        directories.append(out / f"{method}-{lr}-{seed}")
+        run(e, directories[-1])
     return directories
 
 
@@ -41,6 +41,7 @@ def test_every_measurement_of_every_run_is_a_row(
     rows = {
         (row["algorithm"], int(row["seed"]), row["measurement"], int(row["round"])): row["value"]
         for row in read_rows(path)
+        if "lr=0.05" in row["settings"]
     }
     stored = read_run(runs[0])
     expected = hessian.measure(stored, Options(images=60))
@@ -73,7 +74,7 @@ def test_every_measurement_of_every_run_is_a_row(
     (line,) = [one for one in text.splitlines() if one.startswith(f"| {own}")]
     assert " → " in line
     assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
-    assert text.startswith("|  | FedADB, lr 0.05 | FedAvg, lr 0.05 |")
+    assert text.startswith("|  | FedADB, lr 0.05 | FedAvg, lr 0.01 | FedAvg, lr 0.05 |")
 
 
 def test_rounds_that_differ_between_seeds_are_one_number(tmp_path: Path) -> None:
