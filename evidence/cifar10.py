@@ -12,7 +12,7 @@ NORMS = {"batch": "batch statistics", "group": "groups"}
 
 
 def by_alpha(results: Path) -> str:
-    """Methods × α: the best five rounds, and the paper's with ResNet-18 below."""
+    """Methods × α: the best five rounds, and the paper's with ResNet-18 below if it has them."""
     found = study_results(results, "cifar10-lenet")
     alphas = found.different("alpha")
     body = []
@@ -22,7 +22,8 @@ def by_alpha(results: Path) -> str:
         theirs = [published.with_deviation("table1", alpha=f"{a:g}", **key) for a in alphas]
         lr = f"{cells[0].runs[0]['local.lr']:g}"
         body.append([METHODS[method], lr, *(cell.number("best5") for cell in cells)])
-        body.append(["", "ResNet-18, the paper's", *theirs])
+        if set(theirs) != {NOTHING}:
+            body.append(["", "ResNet-18, the paper's", *theirs])
     return table(["method", "lr", *(f"α = {a:g}" for a in alphas)], body) + found.progress
 
 
