@@ -253,6 +253,9 @@ def of_changes() -> Iterator[str]:
         if m == change
     ]
     assert (sum(without), len(without)) == (3, 4)
+    here = found.cell(has(algorithm="fedrod", dataset="organamnist", alpha=0.1)).by_seed()[0]
+    above = best(study_results(RESULTS, "tried").cell(has(algorithm="fedrod", lr=0.1)))
+    yield f"FedRoD's seed 0 has {here:.1f} % here on OrganAMNIST, α = 0.1, and {above:.1f} %"
     yield "with seed 0, FedRoD is above AnchoredSoftmax in three of four settings"
 
 
