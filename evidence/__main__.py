@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from evidence.analyses import analyse_runs
-from evidence.begun import write_rounds
 from evidence.figures import write_figures
+from evidence.first_rounds import write_rounds
 from evidence.pages import DOCS, PAGES, with_tables
 from evidence.queue import in_order, missing, run_queue
 from evidence.rows import row_of, write_rows
@@ -16,7 +16,7 @@ from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.study import read_study, select
 from fedadb.interruption import exit_code, interrupted_by_sigterm
-from fedadb.report.recorded_runs import collect_runs
+from fedadb.report.recorded_runs import CollectedRuns, collect_runs
 
 
 def main() -> int:
@@ -38,11 +38,11 @@ def main() -> int:
     queue.add_argument("--only", action="append", metavar="KEY=VALUE,…", help="select a part")
     queue.add_argument("--list", action="store_true", help="list what would run, in its order")
     analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
-    analyse.add_argument("runs", nargs="+", type=Path, help="one of each for every seed")
+    analyse.add_argument("runs", nargs="+", type=Path, help="of every seed, one of each or more")
     analyse.add_argument("--to", required=True, type=Path, help="the CSV file")
-    begun = commands.add_parser("begun", help="write one row per round of runs that take days")
-    begun.add_argument("runs", nargs="+", type=Path)
-    begun.add_argument("--to", required=True, type=Path, help="the CSV file")
+    first = commands.add_parser("first-rounds", help="write one row per round of unfinished runs")
+    first.add_argument("runs", nargs="+", type=Path)
+    first.add_argument("--to", required=True, type=Path, help="the CSV file")
     commands.add_parser(
         "write", help="write the tables and figures of the docs, from the CSV files"
     )
@@ -55,10 +55,11 @@ def main() -> int:
 
 
 def collect_rows(given: argparse.Namespace) -> int:
-    runs = [run for run in collect_runs(given.runs).runs if run.finished or given.diverged]
+    collected = collect_runs(given.runs)
+    runs = [run for run in collected.runs if run.finished or given.diverged]
     write_rows(map(row_of, runs), given.to)
     print(f"{len(runs)} runs: {given.to}")
-    return 0
+    return complain(collected)
 
 
 def run_study(given: argparse.Namespace) -> int:
@@ -93,15 +94,23 @@ def analyse(given: argparse.Namespace) -> int:
 
 
 def collect_rounds(given: argparse.Namespace) -> int:
-    print(f"{write_rounds(collect_runs(given.runs).runs, given.to)} rounds: {given.to}")
-    return 0
+    collected = collect_runs(given.runs)
+    print(f"{write_rounds(collected.runs, given.to)} rounds: {given.to}")
+    return complain(collected)
+
+
+def complain(collected: CollectedRuns) -> int:
+    """Print what is wrong with runs; returns the exit code."""
+    for line in (*collected.warnings, *collected.errors):
+        print(line, file=sys.stderr)
+    return 1 if collected.errors else 0
 
 
 COMMANDS = {
     "collect": collect_rows,
     "run": run_study,
     "analyse": analyse,
-    "begun": collect_rounds,
+    "first-rounds": collect_rounds,
     "write": write_pages,
 }
 

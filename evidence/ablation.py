@@ -5,7 +5,7 @@ from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.results import has, study_results
+from evidence.results import Results, has, study_results
 
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
@@ -26,33 +26,35 @@ def parts(results: Path) -> str:
     """Parts × α: ours on OrganAMNIST, and the paper's on CIFAR-10."""
     found = study_results(results, "ablation")
     alphas = found.different("alpha")
-    body = []
+    body, shown = [], []
     for name, settings in PARTS.items():
         adaptive = {"beta": "none"} if settings["algorithm"] == "fedadb" else {}
         cells = [found.cell(has(**settings, **adaptive, alpha=alpha)) for alpha in alphas]
         theirs = [
             published.accuracy("ablation", alpha=f"{a:g}", **IN_THE_PAPER[name]) for a in alphas
         ]
-        shown = [NOTHING if one is None else f"{one:.2f}" for one in theirs]
-        body.append([name, *(cell.number("best5") for cell in cells), " / ".join(shown)])
+        in_turn = " / ".join(NOTHING if one is None else f"{one:.2f}" for one in theirs)
+        body.append([name, *(cell.number("best5") for cell in cells), in_turn])
+        shown += [run for cell in cells for run in cell.runs]
     header = ["parts", *(f"α = {a:g}" for a in alphas), "the paper's, CIFAR-10"]
-    return table(header, body) + found.progress
+    return table(header, body) + Results(shown).progress
 
 
-def weights(results: Path) -> str:
+def betas(results: Path) -> str:
     """Weights β of the local branch × α."""
     found = study_results(results, "ablation")
     alphas = found.different("alpha")
-    betas = [beta for beta in found.different("beta") if beta not in (None, "none")]
-    body = []
-    for beta in [*betas, "none"]:
+    fixed = [beta for beta in found.different("beta") if beta not in (None, "none")]
+    body, shown = [], []
+    for beta in [*fixed, "none"]:
         whole = {"algorithm": "fedadb", "generate": True, "calibrate": True, "beta": beta}
         cells = [found.cell(has(**whole, alpha=alpha)) for alpha in alphas]
         key = "adaptive" if beta == "none" else f"{beta:g}"
         theirs = [_beta(dataset, key) for dataset in ("cifar10", "cifar100")]
         body.append([key, *(cell.number("best5") for cell in cells), *theirs])
+        shown += [run for cell in cells for run in cell.runs]
     header = ["β", *(f"α = {a:g}" for a in alphas), "the paper's, CIFAR-10", "CIFAR-100"]
-    return table(header, body) + found.progress
+    return table(header, body) + Results(shown).progress
 
 
 def _beta(dataset: str, beta: str) -> str:
@@ -60,4 +62,4 @@ def _beta(dataset: str, beta: str) -> str:
     return NOTHING if found is None else f"{found:.2f}"
 
 
-TABLES = {"ablation": parts, "beta": weights}
+TABLES = {"ablation": parts, "beta": betas}

@@ -11,6 +11,7 @@ from fedadb.analysis import forgetting, hessian, membership, pca, psnr
 from fedadb.analysis.anchors import generates_anchors, read_kept_anchors
 from fedadb.analysis.inputs import Options, normalised_batches, training_sample
 from fedadb.core.data import Batch
+from fedadb.core.errors import BadInput
 from fedadb.core.vector import Vector
 from fedadb.engine.process import one_thread
 from fedadb.experiment.stored import StoredRun, read_run
@@ -20,7 +21,8 @@ from fedadb.report.recorded_runs import read_recorded_run
 COLUMNS = (*KEY, "round", "measurement", "value")
 OPTIONS = Options()
 
-Measurement = tuple[int, str, float]  # the round of the model, what was measured, its value
+# After how many rounds the model was measured, or the round of the anchors; what; its value.
+Measurement = tuple[int, str, float]
 
 
 def analyse_runs(directories: Sequence[Path], to: Path) -> int:
@@ -34,6 +36,9 @@ def analyse_runs(directories: Sequence[Path], to: Path) -> int:
     rows: list[Row] = []
     losses: dict[int, float] = {}  # of the first FedAvg model of each seed
     runs = sorted(map(read_run, directories), key=generates_anchors)  # FedAvg's come first
+    seeds = [{run.experiment.seed for run in runs if generates_anchors(run) == a} for a in (0, 1)]
+    if alone := seeds[1] - seeds[0]:
+        raise BadInput(f"FedADB's runs with seed {', '.join(map(str, alone))} need one of FedAvg")
     for run in runs:
         key = {k: v for k, v in row_of(read_recorded_run(run.directory)).items() if k in KEY}
         seed = run.experiment.seed
@@ -54,11 +59,11 @@ def analyse_runs(directories: Sequence[Path], to: Path) -> int:
 
 def of_model(run: StoredRun) -> Iterator[Measurement]:
     last = run.experiment.rounds
-    yield last, "forgetting", forgetting.measure(run, OPTIONS)["forgetting"]
+    yield last, "forgetting (%)", 100 * forgetting.measure(run, OPTIONS)["forgetting"]
     curvature = hessian.measure(run, OPTIONS)
     yield last, "λ₁", curvature["lambda1"]
     yield last, "λ₁/λ₅", curvature["anisotropy"]
-    yield last, "training accuracy", curvature["training_accuracy"]
+    yield last, "training accuracy (%)", 100 * curvature["training_accuracy"]
     yield last, "training loss", hessian.mean_loss(run.f, run.w, batches_of(run))
 
 
@@ -80,10 +85,13 @@ def of_anchors(run: StoredRun) -> Iterator[Measurement]:
 
 
 def at_loss(run: StoredRun, loss: float) -> Iterator[Measurement]:
-    """Curvature at the kept model whose training loss is nearest to the given one."""
+    """Curvature at the kept model whose training loss is nearest to the given one.
+
+    The model that is sent in round t is that after t − 1 rounds.
+    """
     batches = batches_of(run)
     by_round = {
-        t: (kept.w, hessian.mean_loss(run.f, kept.w, batches))
+        t - 1: (kept.w, hessian.mean_loss(run.f, kept.w, batches))
         for t, kept in read_kept_anchors(run).items()
     }
     t, (w, nearest) = min(by_round.items(), key=lambda item: abs(item[1][1] - loss))
@@ -105,10 +113,10 @@ def batches_of(run: StoredRun) -> list[Batch]:
 
 # What the paper reports of each measurement, on other data with another model.
 PAPER = {
-    "forgetting": "FedADB forgets less",
+    "forgetting (%)": "FedADB forgets less",
     "λ₁": f"FedADB is flatter: {published.curvature('lambda1')}",
     "λ₁/λ₅": f"FedADB is more even: {published.curvature('lambda1_over_lambda5')}",
-    "training accuracy": f"FedADB is higher: {published.curvature('training_accuracy')} %",
+    "training accuracy (%)": f"FedADB is higher: {published.curvature('training_accuracy')}",
     "Pearson in three components, own class": "grows",
     "Pearson in three components, other classes": "shrinks",
     "PSNR of an anchor and its nearest image": "low",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 from experiments.candidates import AnchoredSoftmax
 
@@ -37,7 +38,7 @@ def tried(results: Path) -> str:
     for label in dict.fromkeys(map(_label, found.runs)):
         cells = [found.cell(_is(label, lr)) for lr in rates]
         known = [cell for cell in cells if cell.values("validation5")]
-        best = max(known, key=lambda cell: cell.values("validation5"), default=Cell([]))
+        best = max(known, key=lambda cell: fmean(cell.values("validation5")), default=Cell([]))
         body.append(
             [
                 label,

@@ -7,11 +7,11 @@ from pathlib import Path
 from evidence import (
     ablation,
     analyses,
-    begun,
     better,
     cifar10,
     compression,
     figures,
+    first_rounds,
     organamnist,
     private,
     rates,
@@ -41,7 +41,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **sweeps.TABLES,
     **better.TABLES,
     **analyses.TABLES,
-    **begun.TABLES,
+    **first_rounds.TABLES,
     **figures.TABLES,
 }
 NOTHING_DONE = re.compile(r"^0 of \d+ runs are done\.\n", re.MULTILINE)

@@ -2,9 +2,10 @@
 
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from evidence.markdown import table
-from evidence.results import Cell, has, study_results
+from evidence.results import has, study_results
 from fedadb.report.labels import METHODS
 
 
@@ -15,14 +16,13 @@ def rates(results: Path, *, study: str, dataset: str) -> str:
     body = []
     for method in found.different("algorithm"):
         cells = [found.cell(has(algorithm=method, lr=lr)) for lr in lrs]
-        best = max((v for cell in cells for v in cell.values("validation5")), default=None)
-        body.append([name_of(method), *(_rate(cell, best) for cell in cells)])
+        means = [fmean(cell.values("validation5") or [0]) for cell in cells]
+        shown = [cell.number("validation5") for cell in cells]
+        if any(means):
+            best = means.index(max(means))
+            shown[best] = f"**{shown[best]}**"
+        body.append([name_of(method), *shown])
     return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
-
-
-def _rate(cell: Cell, best: float | None) -> str:
-    text = cell.number("validation5")
-    return f"**{text}**" if best in cell.values("validation5") else text
 
 
 def name_of(method: str) -> str:

@@ -89,13 +89,16 @@ class Cell:
 def paired(cell: Cell, reference: Cell) -> str:
     """The mean difference in the best five rounds over common seeds, and half its 95 % interval.
 
+    The number of common seeds is named if one of the two has more.
     Empty without common seeds, and for the reference itself.
     """
     found = paired_difference(cell.by_seed(), reference.by_seed())
     if found is None or cell == reference:
         return ""
     half = "" if found.half is None else f" ± {found.half:.1f}"
-    return f"{signed(found.mean)}{half}"
+    fewer = found.pairs < max(len(cell.rows), len(reference.rows))
+    seeds = f", {found.pairs} {'seed' if found.pairs == 1 else 'seeds'}" if fewer else ""
+    return f"{signed(found.mean)}{half}{seeds}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from evidence.rows import read_rows, write_rows
 from fedadb.analysis import hessian
 from fedadb.analysis.anchors import read_kept_anchors
 from fedadb.analysis.inputs import Options
+from fedadb.core.errors import BadInput
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from fedadb.experiment.stored import read_run
@@ -59,13 +60,13 @@ def test_every_measurement_of_every_run_is_a_row(
         again = read_run(runs[2 * seed])
         batches = analyses.batches_of(again)
         kept = read_kept_anchors(again)
-        losses = {u: hessian.mean_loss(again.f, one.w, batches) for u, one in kept.items()}
+        losses = {u - 1: hessian.mean_loss(again.f, one.w, batches) for u, one in kept.items()}
         assert nearest == pytest.approx(losses[t], rel=1e-4)
-        there = analyses.curvature_at(again, kept[t].w, batches)
+        there = analyses.curvature_at(again, kept[t + 1].w, batches)
         found = float(rows["fedadb", seed, "λ₁ at FedAvg's training loss", t])
         assert found == pytest.approx(there.values[0], rel=1e-4)
         elsewhere = analyses.curvature_at(again, kept[min(kept)].w, batches)
-        assert t == min(kept) or found != pytest.approx(elsewhere.values[0], rel=1e-3)
+        assert t == min(kept) - 1 or found != pytest.approx(elsewhere.values[0], rel=1e-3)
         assert abs(nearest - loss) <= min(abs(one - loss) for one in losses.values()) + 1e-4
     text = analyses.measurements(tmp_path)
     mean = sum(float(rows["fedadb", seed, "λ₁", 3]) for seed in SEEDS) / 2
@@ -75,6 +76,11 @@ def test_every_measurement_of_every_run_is_a_row(
     assert " → " in line
     assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
     assert text.startswith("|  | FedADB, lr 0.05 | FedAvg, lr 0.01 | FedAvg, lr 0.05 |")
+
+
+def test_every_seed_of_fedadb_needs_one_of_fedavg(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"with seed 1 need one of FedAvg"):
+        analyses.analyse_runs(runs[:3], tmp_path / "analyses.csv")
 
 
 def test_rounds_that_differ_between_seeds_are_one_number(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def row(e: Experiment, best5: str = "50.0", trained: int | None = None) -> Row:
         "trained": str(e.rounds if trained is None else trained),
         "measured": "tau=0.9 anchor_confidence=0.8",
     }
-    numbers = dict.fromkeys(("last10", "forgetting", "validation5", "seconds"), "30.0")
+    numbers = dict.fromkeys(("last10", "forgetting", "validation5", "seconds"), best5)
     return {**dict.fromkeys(COLUMNS, ""), **numbers, **known, "best5": best5}
 
 
@@ -95,6 +95,13 @@ def test_every_cell_has_all_of_its_runs(complete: Path, name: str) -> None:
         # What the paper does not have, and what needs curves; FedAvg reports no τ.
         assert cells.count("-") <= {"normalisation": 2}.get(name, 1), line
         assert re.search(r"\d\.\d", line), line
+
+
+@pytest.mark.parametrize("name", rates.TABLES)
+def test_the_best_rate_of_a_method_is_bold(complete: Path, name: str) -> None:
+    for line in rates.TABLES[name](complete).splitlines()[2:]:
+        values = [float(cell.strip(" *")) for cell in line.strip("|").split("|")[1:]]
+        assert re.findall(r"\*\*([\d.]+)\*\*", line) == [f"{max(values):.1f}"]
 
 
 def test_without_rows_every_cell_is_missing(tmp_path: Path) -> None:

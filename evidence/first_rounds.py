@@ -1,29 +1,38 @@
 """Runs that take days: their first rounds, and what all rounds would take."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from evidence.markdown import NOTHING, table
 from evidence.rows import KEY, MEASURED, Row, row_of, rows_so_far, write_rows
+from fedadb.core.errors import BadInput
 from fedadb.report.labels import METHODS
 from fedadb.report.recorded_runs import RecordedRun
 
-PLACE = ("rounds", "commit", "processor", "kernels", "torch")
-COLUMNS = (*KEY, "round", "accuracy", "seconds", *MEASURED, *PLACE)
+OF_RUN = ("rounds", "commit", "processor", "kernels", "torch")
+COLUMNS = (*KEY, "round", "accuracy", "seconds", *MEASURED, *OF_RUN)
+# τ is the anchors' mean confidence at the server, β the weight of the local branch.
+SHOWN = {"tau": "τ", "anchor_confidence": "confidence at clients", "beta": "mean β"}
 DAY = 24 * 60 * 60  # seconds
 
 
-def write_rounds(runs: Iterable[RecordedRun], to: Path) -> int:
+def write_rounds(runs: Sequence[RecordedRun], to: Path) -> int:
     """Write one row per round that the runs have recorded.
 
     Returns:
         The number of rows.
+
+    Raises:
+        BadInput: Two runs are of one method; the tables have one column for each.
     """
     rows = []
+    methods = [run.algorithm for run in runs]
+    if len(set(methods)) < len(methods):
+        raise BadInput(f"{', '.join(methods)}: more than one run of a method")
     for run in runs:
         of_run = row_of(run)
-        known = {key: of_run[key] for key in (*KEY, *PLACE)}
+        known = {key: of_run[key] for key in (*KEY, *OF_RUN)}
         for record in run.rounds:
             values = {key: record.get(key) for key in MEASURED}
             rows.append(
@@ -52,10 +61,6 @@ def first_rounds(results: Path) -> str:
     return table(header, body) if body else ""
 
 
-# τ is the anchors' mean confidence at the server, β the weight of the local branch.
-SHOWN = {"tau": "τ", "anchor_confidence": "confidence at clients", "beta": "mean β"}
-
-
 def _at(rows: list[Row], t: int, column: str, form: str) -> str:
     return format(float(rows[t][column]), form) if t < len(rows) and rows[t][column] else NOTHING
 
@@ -73,7 +78,7 @@ def duration(results: Path) -> str:
 
 
 def _by_method(results: Path) -> dict[str, list[Row]]:
-    """FedAvg's rows first."""
+    """The rows of each method in the order of rounds, FedAvg's first."""
     rows = sorted(rows_so_far(results / "resnet18.csv"), key=lambda row: int(row["round"]))
     methods = sorted({row["algorithm"] for row in rows}, key=list(METHODS).index)
     return {method: [row for row in rows if row["algorithm"] == method] for method in methods}
