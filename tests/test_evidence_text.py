@@ -182,6 +182,13 @@ def cifar10() -> Iterator[str]:
     *_, least = in_order = sorted(theirs, key=lambda m: -theirs[m])
     assert (in_order[0], least) == ("fedadb", "feddyn")
     yield "The paper has FedADB first and FedDyn last, too"
+    rows = sorted(rows_so_far(RESULTS / "resnet18.csv"), key=lambda row: int(row["round"]))
+    fedadb, fedavg = ([r for r in rows if r["algorithm"] == m] for m in ("fedadb", "fedavg"))
+    late = [fmean(float(row["accuracy"]) for row in part[-3:]) for part in (fedadb, fedavg)]
+    yield "the last three have {:.1f} and {:.1f} % on average".format(*late)
+    assert min(float(row["tau"]) for row in fedadb[1:]) >= 0.96
+    there = [float(row["anchor_confidence"]) for row in fedadb[1:]]
+    yield f"In the clients' first balanced batch it is {min(there):.2f} to {max(there):.2f}"
 
 
 def of_analyses() -> Iterator[str]:
