@@ -14,26 +14,37 @@ from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
 from fedadb.report.metrics import ewma, first_round
 
-# What differs from the first reading. FedAvg has no part in the last three.
+# What differs from the first reading.
 READINGS: dict[str, dict[str, Any]] = {
     "reference partition, all images, mirrored": {},
     "without validation images": {"validation": "published"},
     "not mirrored": {"augment": False},
     "no validation images, not mirrored": {"validation": "published", "augment": False},
     "a partition for each seed": {"partition.name": "dirichlet", "sampling": "seeded"},
+    "a partition for each seed, no limit on sizes": {
+        **{"partition.name": "dirichlet", "sampling": "seeded"},
+        "partition.limit": "none",
+    },
+    "LeNet with batch statistics": {"model.name": "experiments.variants:NormalisedLeNet"},
+    "LeNet with three channels": {"model.name": "experiments.variants:ColourLeNet"},
     "anchors for all classes": {"anchors_for": "all"},
     "longer epochs": {"balanced_epoch": "largest"},
     "anchors for all classes, longer epochs": {"anchors_for": "all", "balanced_epoch": "largest"},
+    "each anchor once per batch": {"algorithm": "experiments.variants:SingleAnchors"},
+    "anchors between 0 and 1": {"algorithm": "experiments.variants:UnitAnchors"},
 }
 BASE = {
     "validation": 0.0,
     "partition.name": "reference",
+    "partition.limit": 1.0,
     "sampling": "reference",
+    "model.name": "lenet",
     "anchors_for": "missing",
     "augment": True,
     "balanced_epoch": "local",
 }
-OF_FEDADB = ("anchors_for", "balanced_epoch")
+OF_FEDADB = ("anchors_for", "balanced_epoch", "algorithm")  # FedAvg has no part in them
+CLIP = 10.0  # the norm at which the authors of three methods clip gradients
 HEADER = (
     *("reading", "lr", "FedAvg", "FedADB", "distance"),
     *("rounds to 36 / 51 / 67 %, FedAvg", "rounds, FedADB"),
@@ -64,9 +75,10 @@ def line(found: Results, name: str, changes: Mapping[str, Any], lr: float) -> li
 
 def reading(method: str, changes: Mapping[str, Any], lr: float) -> Callable[[Run], bool]:
     """Whether a run is the method's of this reading."""
-    wanted = {**BASE, **changes, "algorithm": method, "lr": lr}
+    wanted = {**BASE, "algorithm": method, **changes, "lr": lr}
     if method == "fedavg":
         wanted = {key: value for key, value in wanted.items() if key not in OF_FEDADB}
+        wanted["algorithm"] = method
     return lambda run: all(_setting(run, key) == value for key, value in wanted.items())
 
 
@@ -101,15 +113,37 @@ def paper_line() -> list[str]:
 def column(results: Path) -> str:
     """Methods × learning rates beside the paper's column, and the mean distance from it."""
     found = study_results(results, "organamnist-rates")
-    methods, rates = found.different("algorithm"), found.different("lr")
-    by_rate = [{m: found.cell(has(algorithm=m, lr=lr)) for m in methods} for lr in rates]
+    clipped = found.part(lambda run: run["clip"] == CLIP)
+    unclipped = found.part(lambda run: run["clip"] != CLIP)
+    rates = found.different("lr")
+    without, with_clip = (
+        [
+            {m: part.cell(has(algorithm=m, lr=lr)) for m in part.different("algorithm")}
+            for lr in rates
+        ]
+        for part in (unclipped, clipped)
+    )
+    mixed = [{**at_lr, **changed} for at_lr, changed in zip(without, with_clip, strict=True)]
     body = [
-        [METHODS[method], *(beside(cells[method], method) for cells in by_rate), _of_paper(method)]
-        for method in methods
+        *_methods(without, "{}"),
+        ["mean distance", *map(distance, without), "0"],
+        *_methods(with_clip, f"{{}}, clipped at {CLIP:g}"),
+        ["mean distance with these three", *map(distance, mixed), "0"],
     ]
-    distances = ["mean distance", *map(distance, by_rate), "0"]
     header = ["method", *(f"lr {lr:g}" for lr in rates), "the paper's"]
-    return table(header, [*body, distances]) + found.progress
+    return table(header, body) + found.progress
+
+
+def _methods(by_rate: Sequence[Mapping[str, Cell]], label: str) -> list[list[str]]:
+    """One line per method: its accuracy at each rate, and the paper's."""
+    return [
+        [
+            label.format(METHODS[method]),
+            *(beside(cells[method], method) for cells in by_rate),
+            _of_paper(method),
+        ]
+        for method in by_rate[0]
+    ]
 
 
 def bias_corrected(values: Sequence[float], factor: float = 0.2) -> list[float]:

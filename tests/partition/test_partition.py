@@ -80,6 +80,27 @@ def test_a_client_with_its_fair_share_receives_no_more() -> None:
         assert (after[:-1][before[:-1] >= 1000] == 0).all()
 
 
+def test_the_limit_on_sizes_can_be_raised_or_dropped() -> None:
+    labels = labels_of([400] * 10)
+    largest = []
+    for limit in (1.0, 2.0, None):
+        counts = Dirichlet(0.1, min_rows=1, limit=limit)._draw_many(
+            200, np.bincount(labels), 20, np.random.default_rng(0)
+        )
+        before, received = counts.cumsum(1)[:, :-1], counts[:, 1:] > 0
+        if limit is not None:
+            full = (before >= limit * 200)[..., :-1]  # the last client has what rounding leaves
+            assert full.any()
+            assert not (received[..., :-1] & full).any()
+        largest.append(counts.sum(1).max(1).mean())
+    assert largest[0] < largest[1] < largest[2]
+
+
+def test_a_limit_below_the_fair_share_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"federation\.partition\.limit"):
+        Experiment.read({"federation": {"partition": {"name": "dirichlet", "limit": 0.5}}})
+
+
 def test_equal_seeds_give_equal_partitions() -> None:
     labels = labels_of([400] * 5)
     first, second, other = (rows_of(Dirichlet(0.2), labels, 10, seed) for seed in (1, 1, 2))

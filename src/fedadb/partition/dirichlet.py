@@ -1,8 +1,9 @@
 """Label skew by the Dirichlet procedure ("LDA") of the reference code (FedNTD, FedSOL).
 
 One class after the other is cut among the clients, in proportions drawn from Dirichlet(α). A client
-that already has its fair share, N/K rows, receives no more. A draw that leaves some client with too
-few rows is rejected as a whole. Neither numpy nor scipy draws proportions under such bounds.
+that already has its fair share, N/K rows, receives no more, unless `limit` says otherwise. A draw
+that leaves some client with too few rows is rejected as a whole. Neither numpy nor scipy draws
+proportions under such bounds.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from annotated_types import Ge, Gt
 
 from fedadb.core.errors import BadInput
 from fedadb.partition.protocol import Labels, Rows
-from fedadb.roles import Role
+from fedadb.roles import Added, Role
 
 MAX_DRAWS = 200_000  # CIFAR-10 at K = 100, α = 0.05 takes 16 to 40 thousand
 MAX_SHARES = 20_000_000  # shares in all draws together: seconds, even with very many clients
@@ -32,6 +33,8 @@ class Dirichlet:
     # α: the smaller, the fewer classes a client has
     alpha: Annotated[float, Gt(0), Role(shared=False, fixed_by_paper=False)] = 0.1
     min_rows: Annotated[int, Ge(1)] = 10  # the fewest rows that a client may have
+    # A client with this many times its fair share of rows, N/K, receives no more; none: any number.
+    limit: Annotated[Annotated[float, Ge(1)] | None, Added()] = 1.0
 
     def rows(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Rows]:
         totals = np.bincount(labels.y)
@@ -70,12 +73,12 @@ class Dirichlet:
 
     def _draw_many(self, draws: int, totals: Rows, clients: int, rng: np.random.Generator) -> Rows:
         """Several independent draws, draws × classes × clients."""
-        fair = totals.sum() / clients
+        most = np.inf if self.limit is None else self.limit * totals.sum() / clients
         counts = np.zeros((draws, len(totals), clients), dtype=np.int64)
         size = np.zeros((draws, clients), dtype=np.int64)
         for c, n in enumerate(totals):
             # Normalised gamma variates are Dirichlet, also over the clients that remain.
-            open_ = size < fair
+            open_ = size < most
             p = rng.standard_gamma(self.alpha, (draws, clients)) * open_
             underflowed = p.sum(1) == 0  # at so small an α, one client receives the whole class
             if underflowed.any():
