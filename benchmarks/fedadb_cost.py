@@ -4,8 +4,9 @@
 
 1. The global branch of a client with 3 of 10 classes, LeNet, batch 128: one weighted row per
    missing class against one row per copy of its anchor, interleaved, best of several.
-2. Rounds of FedAvg and FedADB, and the time of anchor generation in them: 100 clients, 5 per round,
-   on OrganAMNIST if it is on this machine, otherwise on random images of its size.
+2. Rounds of FedAvg, FedADB, and FedADB without its local branch, and the time of anchor generation
+   in them: 100 clients, 5 per round, on OrganAMNIST if it is on this machine, otherwise on random
+   images of its size.
 """
 
 import tempfile
@@ -32,6 +33,11 @@ from fedadb.models.lenet import LeNet
 
 ROUNDS, TURNS = 12, 3
 SETTING = {"federation": {"scenario": "cross-device", "partition": {"alpha": 0.1}}}
+METHODS = {
+    "FedAvg": {"name": "fedavg"},
+    "FedADB": {"name": "fedadb"},
+    "FedADB without its local branch": {"name": "fedadb", "calibrate": False},
+}
 
 
 @dataclass(frozen=True)
@@ -88,26 +94,31 @@ def measure_rounds() -> None:
     with tempfile.TemporaryDirectory() as folder:
         present = datasets.present("organamnist")
         dataset = "organamnist" if present else random_images(Path(folder) / "random.npz")
-        took: dict[str, list[list[float]]] = {"fedavg": [], "fedadb": []}
+        took: dict[str, list[list[float]]] = {name: [] for name in METHODS}
         for turn in range(TURNS):
             for name, turns in took.items():
-                table = {**SETTING, "dataset": dataset, "rounds": ROUNDS, "algorithm": name}
-                records = run(Experiment.read(table), Path(folder) / f"{name}-{turn}").rounds
+                e = Experiment.read(
+                    {**SETTING, "dataset": dataset, "rounds": ROUNDS, "algorithm": METHODS[name]}
+                )
+                records = run(e, Path(folder) / f"{name}-{turn}").rounds
                 # The first round includes the start. Evaluation is one round behind, so the last
                 # one is short.
                 turns.append([record["seconds"] for record in records[1:-1]])
                 anchors = fmean(record.get("cag_seconds", 0) for record in records[1:-1])
                 print(
-                    f"turn {turn + 1} {name}: {fmean(turns[-1]):.3f} s per round, "
+                    f"turn {turn + 1}, {name}: {fmean(turns[-1]):.3f} s per round, "
                     f"anchors {anchors:.3f} s"
                 )
-    pairs = zip(took["fedavg"], took["fedadb"], strict=True)
-    ratios = [sum(adb) / sum(avg) for avg, adb in pairs]
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    print(f"a FedADB round takes {median(ratios):.2f} ({spread}) times as long as FedAvg's")
-    # Both train the same clients in the same rounds. On a shared machine, other work slows some.
+    # All train the same clients in the same rounds. On a shared machine, other work slows some.
     best = {name: sum(map(min, zip(*turns, strict=True))) for name, turns in took.items()}
-    print(f"by the best time of each round, {best['fedadb'] / best['fedavg']:.2f} times")
+    for name, turns in took.items():
+        pairs = zip(took["FedAvg"], turns, strict=True)
+        ratios = [sum(one) / sum(fedavg) for fedavg, one in pairs]
+        print(
+            f"a round of {name} takes {median(ratios):.2f} ({min(ratios):.2f} to "
+            f"{max(ratios):.2f}) times as long as FedAvg's; by the best time of each round, "
+            f"{best[name] / best['FedAvg']:.2f} times"
+        )
 
 
 if __name__ == "__main__":
