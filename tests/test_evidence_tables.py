@@ -19,7 +19,7 @@ from evidence import (
 )
 from evidence.curves import add_curve, curves_file
 from evidence.pages import DOCS
-from evidence.results import STUDIES, Cell, Run, experiments, has, study_results
+from evidence.results import STUDIES, Cell, Run, experiments, study_results
 from evidence.rows import (
     COLUMNS,
     KEY,

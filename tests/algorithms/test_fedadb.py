@@ -432,8 +432,8 @@ def test_in_one_pass_the_local_branch_has_fedavg_s_gradient_to_the_bit(anchors: 
 
 
 def test_with_the_global_branch_off_the_local_one_is_fedavg_to_the_bit() -> None:
-    # A product's rounding may depend on where its numbers lie in a cache line. With 15 features, head
-    # A takes four lines of 64 bytes, so L lies in them as the only head of the other model does.
+    # A product's rounding may depend on where its numbers lie in a cache line. With 15 features,
+    # head A takes four lines of 64 bytes, so L lies in them as the other model's only head does.
     body = nn.Sequential(nn.Flatten(), nn.Linear(16, 15), nn.ReLU())
     f, data = assemble(body, FedADB().heads, DOMAIN, CLASSES, Stream(3)), shard()
     assert sum(p.numel() for p in f.module.heads["A"].parameters()) * 4 == 4 * 64
