@@ -1,43 +1,52 @@
 """What each part of FedADB contributes, and what the weight of the local branch changes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from evidence import published
 from evidence.markdown import NOTHING, table
-from evidence.results import Results, has, study_results
+from evidence.results import Results, Run, has, study_results, with_difference
 
+ALL = "all of FedADB"
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
     "FedAvg: none": {"algorithm": "fedavg"},
     "both branches, no anchors": {"algorithm": "fedadb", "generate": False},
     "global branch with anchors": {"algorithm": "fedadb", "calibrate": False},
-    "all of FedADB": {"algorithm": "fedadb", "generate": True, "calibrate": True},
+    ALL: {"algorithm": "fedadb", "generate": True, "calibrate": True},
 }
 IN_THE_PAPER = {
     "FedAvg: none": {"agb": "no", "lcb": "no", "cag": "no"},
     "both branches, no anchors": {"agb": "yes", "lcb": "yes", "cag": "no"},
     "global branch with anchors": {"agb": "yes", "lcb": "no", "cag": "yes"},
-    "all of FedADB": {"agb": "yes", "lcb": "yes", "cag": "yes"},
+    ALL: {"agb": "yes", "lcb": "yes", "cag": "yes"},
 }
 
 
 def parts(results: Path) -> str:
-    """Parts × α: ours on OrganAMNIST, and the paper's on CIFAR-10."""
+    """Parts × α: ours on OrganAMNIST, their difference from all parts, and the paper's."""
     found = study_results(results, "ablation")
     alphas = found.different("alpha")
+    whole = [found.cell(using(ALL, alpha)) for alpha in alphas]
     body, shown = [], []
-    for name, settings in PARTS.items():
-        adaptive = {"beta": "none"} if settings["algorithm"] == "fedadb" else {}
-        cells = [found.cell(has(**settings, **adaptive, alpha=alpha)) for alpha in alphas]
+    for name in PARTS:
+        cells = [found.cell(using(name, alpha)) for alpha in alphas]
         theirs = [
             published.accuracy("ablation", alpha=f"{a:g}", **IN_THE_PAPER[name]) for a in alphas
         ]
         in_turn = " / ".join(NOTHING if one is None else f"{one:.2f}" for one in theirs)
-        body.append([name, *(cell.number("best5") for cell in cells), in_turn])
+        body.append([name, *map(with_difference, cells, whole), in_turn])
         shown += [run for cell in cells for run in cell.runs]
     header = ["parts", *(f"α = {a:g}" for a in alphas), "the paper's, CIFAR-10"]
     return table(header, body) + Results(shown).progress
+
+
+def using(name: str, alpha: float) -> Callable[[Run], bool]:
+    """Whether a run has these parts, and the adaptive β if it has one."""
+    settings = PARTS[name]
+    adaptive = {"beta": "none"} if settings["algorithm"] == "fedadb" else {}
+    return has(**settings, **adaptive, alpha=alpha)
 
 
 def betas(results: Path) -> str:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from evidence.markdown import table
 from evidence.rates import by_label
-from evidence.results import Cell, has, paired, study_results
+from evidence.results import Cell, has, study_results, with_difference
 from fedadb.report.labels import DATASETS
 
 
@@ -15,12 +15,11 @@ def changes(results: Path) -> str:
     settings = [(d, a) for d in found.different("dataset") for a in found.different("alpha")]
     methods = by_label(found)
     body = []
-    for label, runs in methods.items():
-        line = [label]
+    for method, runs in methods.items():
+        line = [method]
         for dataset, alpha in settings:
             here = has(dataset=dataset, alpha=alpha)
-            cell = runs.cell(here)
-            line.append(cell.number("best5") + _gain(cell, methods["FedADB"].cell(here)))
+            line.append(with_difference(runs.cell(here), methods["FedADB"].cell(here)))
         body.append(line)
     header = [f"{DATASETS[dataset]}, α = {alpha:g}" for dataset, alpha in settings]
     return table(["method", *header], body) + found.progress
@@ -31,25 +30,19 @@ def tried(results: Path) -> str:
     found = study_results(results, "tried")
     rates = found.different("lr")
     body = []
-    for label, runs in by_label(found).items():
+    for method, runs in by_label(found).items():
         cells = [runs.cell(has(lr=lr)) for lr in rates]
         known = [cell for cell in cells if cell.values("validation5")]
         best = max(known, key=lambda cell: fmean(cell.values("validation5")), default=Cell([]))
         body.append(
             [
-                label,
+                method,
                 *(cell.number("validation5") for cell in cells),
                 *(best.number(column) for column in ("best5", "forgetting", "worst_class")),
             ]
         )
     header = [*(f"validation, lr {lr:g}" for lr in rates), "best five", "forgetting"]
     return table(["", *header, "worst class"], body) + found.progress
-
-
-def _gain(cell: Cell, reference: Cell) -> str:
-    """The difference from FedADB in brackets, if there are pairs of seeds."""
-    found = paired(cell, reference)
-    return f" ({found})" if found else ""
 
 
 TABLES = {"better": changes, "tried": tried}

@@ -16,14 +16,14 @@ def rates(results: Path, *, study: str, dataset: str, alpha: float = 0.1) -> str
     found = study_results(results, study).part(has(dataset=dataset, alpha=alpha))
     lrs = found.different("lr")
     body = []
-    for label, runs in by_label(found).items():
+    for method, runs in by_label(found).items():
         cells = [runs.cell(has(lr=lr)) for lr in lrs]
         means = [fmean(cell.values("validation5") or [0]) for cell in cells]
         shown = [cell.number("validation5") for cell in cells]
         if any(means):
             best = means.index(max(means))
             shown[best] = f"**{shown[best]}**"
-        body.append([label, *shown])
+        body.append([method, *shown])
     return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
 
 

@@ -101,6 +101,12 @@ def paired(cell: Cell, reference: Cell) -> str:
     return f"{signed(found.mean)}{half}{seeds}"
 
 
+def with_difference(cell: Cell, reference: Cell) -> str:
+    """The best five rounds, and in brackets their paired difference from the reference's."""
+    found = paired(cell, reference)
+    return cell.number("best5") + (f" ({found})" if found else "")
+
+
 @dataclass(frozen=True)
 class Results:
     """All runs of a study."""
