@@ -35,11 +35,12 @@ def analyse_runs(directories: Sequence[Path], to: Path) -> int:
     """
     rows: list[Row] = []
     losses: dict[int, float] = {}  # of the first FedAvg model of each seed
-    runs = sorted(map(read_run, directories), key=generates_anchors)  # FedAvg's come first
-    seeds = [{run.experiment.seed for run in runs if generates_anchors(run) == a} for a in (0, 1)]
-    if alone := seeds[1] - seeds[0]:
+    runs = [read_run(directory) for directory in directories]
+    fedadb = [run for run in runs if generates_anchors(run)]
+    fedavg = [run for run in runs if not generates_anchors(run)]
+    if alone := {run.experiment.seed for run in fedadb} - {run.experiment.seed for run in fedavg}:
         raise BadInput(f"FedADB's runs with seed {', '.join(map(str, alone))} need one of FedAvg")
-    for run in runs:
+    for run in (*fedavg, *fedadb):
         key = {k: v for k, v in row_of(read_recorded_run(run.directory)).items() if k in KEY}
         seed = run.experiment.seed
         with one_thread():

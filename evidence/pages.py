@@ -34,7 +34,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **private.TABLES,
     **organamnist.TABLES,
     **readings.TABLES,
-    **readings.OF_CURVES,
     **cifar10.TABLES,
     **rates.TABLES,
     **ablation.TABLES,

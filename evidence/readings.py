@@ -184,5 +184,4 @@ def _of_paper(method: str) -> str:
     return published.with_deviation("table1", **in_table1(method, DEVICE))
 
 
-TABLES = {"readings": readings, "column": column}
-OF_CURVES = {"smoothings": smoothings}
+TABLES = {"readings": readings, "column": column, "smoothings": smoothings}

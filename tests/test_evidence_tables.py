@@ -48,6 +48,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **sweeps.TABLES,
     **better.TABLES,
 }
+del TABLES["smoothings"]  # it is made of curves, and has no number of runs
 
 
 def row(e: Experiment, best5: str = "50.0", trained: int | None = None) -> Row:
