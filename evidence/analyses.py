@@ -159,7 +159,7 @@ def _over_seeds(rows: Iterable[Row]) -> str:
     shown = [
         f"{fmean(values):.3g} ± {pstdev(values):.2g}" for values in zip(*in_order, strict=True)
     ]
-    return " → ".join(shown) or NOTHING
+    return " → ".join(shown).replace("-", "−") or NOTHING
 
 
 TABLES = {"analyses": measurements}

@@ -1,5 +1,7 @@
 """Changes of FedADB: their difference from FedADB, paired by seed."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -9,9 +11,9 @@ from evidence.results import Cell, has, study_results, with_difference
 from fedadb.report.labels import DATASETS
 
 
-def changes(results: Path) -> str:
+def changes(results: Path, *, study: str) -> str:
     """Methods × datasets and α: the best five rounds, and the difference from FedADB."""
-    found = study_results(results, "better")
+    found = study_results(results, study)
     settings = [(d, a) for d in found.different("dataset") for a in found.different("alpha")]
     methods = by_label(found)
     body = []
@@ -45,4 +47,8 @@ def tried(results: Path) -> str:
     return table(["", *header, "worst class"], body) + found.progress
 
 
-TABLES = {"better": changes, "tried": tried}
+TABLES: dict[str, Callable[[Path], str]] = {
+    "better": partial(changes, study="better"),
+    "one-branch": partial(changes, study="one-branch"),
+    "tried": tried,
+}

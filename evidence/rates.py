@@ -1,5 +1,6 @@
 """The learning rates that were compared on validation data, before the studies that use them."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -8,23 +9,42 @@ from experiments.candidates import AnchoredSoftmax
 
 from evidence.markdown import table
 from evidence.results import Results, Run, has, study_results
-from fedadb.report.labels import METHODS
+from fedadb.report.labels import DATASETS, METHODS
 
 
-def rates(results: Path, *, study: str, dataset: str, alpha: float = 0.1) -> str:
+def rates(results: Path, *, study: str, dataset: str) -> str:
     """Methods × learning rates: accuracy on validation data; bold is the best."""
-    found = study_results(results, study).part(has(dataset=dataset, alpha=alpha))
+    found = study_results(results, study).part(has(dataset=dataset))
     lrs = found.different("lr")
-    body = []
-    for method, runs in by_label(found).items():
-        cells = [runs.cell(has(lr=lr)) for lr in lrs]
-        means = [fmean(cell.values("validation5") or [0]) for cell in cells]
-        shown = [cell.number("validation5") for cell in cells]
-        if any(means):
-            best = means.index(max(means))
-            shown[best] = f"**{shown[best]}**"
-        body.append([method, *shown])
+    body = [[method, *in_bold(runs, lrs)] for method, runs in by_label(found).items()]
     return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
+
+
+def rates_by_setting(results: Path, *, study: str) -> str:
+    """The same for each dataset and α."""
+    found = study_results(results, study)
+    lrs = sorted(found.different("lr"))
+    body = [
+        [f"{DATASETS[dataset]}, α = {alpha:g}", method, *in_bold(runs, lrs)]
+        for dataset in found.different("dataset")
+        for alpha in found.different("alpha")
+        for method, runs in by_label(found.part(has(dataset=dataset, alpha=alpha))).items()
+    ]
+    return table(["", "method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
+
+
+def in_bold(runs: Results, lrs: Sequence[float]) -> list[str]:
+    """The accuracy on validation data at each rate, the chosen one in bold."""
+    chosen, cells = best_rate(runs), {lr: runs.cell(has(lr=lr)) for lr in lrs}
+    shown = {lr: cell.number("validation5") for lr, cell in cells.items()}
+    return [f"**{one}**" if lr == chosen else one for lr, one in shown.items()]
+
+
+def best_rate(runs: Results) -> float | None:
+    """The best rate on validation data, of those that ran with the most seeds."""
+    seeds = {lr: runs.cell(has(lr=lr)).values("validation5") for lr in runs.different("lr")}
+    known = {lr: (len(values), fmean(values)) for lr, values in seeds.items() if values}
+    return max(known, key=lambda lr: known[lr], default=None)
 
 
 def by_label(found: Results) -> dict[str, Results]:
@@ -50,11 +70,7 @@ def name_of(method: str) -> str:
 
 TABLES = {
     "cifar10-rates": partial(rates, study="cifar10-rates", dataset="cifar10"),
-    **{
-        f"better-rates-{dataset}-{alpha}": partial(
-            rates, study="better-rates", dataset=dataset, alpha=alpha
-        )
-        for dataset in ("organamnist", "cifar10")
-        for alpha in (0.05, 0.1)
-    },
+    "better-rates-organamnist": partial(rates, study="better-rates", dataset="organamnist"),
+    "better-rates-cifar10": partial(rates, study="better-rates", dataset="cifar10"),
+    "one-branch-rates": partial(rates_by_setting, study="one-branch-rates"),
 }
