@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 import pytest
-from evidence import published, readings, sweeps
+from evidence import published, rates, readings, sweeps
 from evidence.organamnist import DEVICE, SILO, difference
 from evidence.pages import DOCS
 from evidence.results import Cell, has, study_results
@@ -360,6 +360,7 @@ def ablation() -> Iterator[str]:
 
 
 def of_changes() -> Iterator[str]:
+    yield from one_branch()
     found = study_results(RESULTS, "better")
     change = "experiments.candidates:AnchoredSoftmax"
     cells = {
@@ -396,6 +397,39 @@ def of_changes() -> Iterator[str]:
     here = found.cell(has(algorithm="fedrod", dataset="organamnist", alpha=0.1)).by_seed()[0]
     above = best(study_results(RESULTS, "tried").cell(has(algorithm="fedrod", lr=0.1)))
     yield f"FedRoD's seed 0 has {here:.1f} % here on OrganAMNIST, α = 0.1, and {above:.1f} %"
+
+
+def one_branch() -> Iterator[str]:
+    methods = rates.by_label(study_results(RESULTS, "one-branch"))
+    ours, whole = methods["OneBranch"], methods["FedADB"]
+    where = [has(dataset=d, alpha=a) for d in ours.different("dataset") for a in (0.05, 0.1)]
+    gains = [lead(ours.cell(one), whole.cell(one)) for one in where]
+    assert len(gains) == 4
+    assert not any(map(excludes_zero, gains))
+    means = [one.mean for one in gains]
+    assert min(means) > 0
+    yield f"in all four settings, by {min(means):.1f} to {max(means):.1f} points"
+    lost = [of_paper_parts(a) - of_paper_parts(a, lcb="no") for a in (0.05, 0.1)]
+    yield f"{min(lost):.0f} to {max(lost):.0f} points less without the branch"
+    searched = rates.by_label(study_results(RESULTS, "one-branch-rates"))
+    (processor,) = {row["processor"] for row in searched["OneBranch"].cell(has()).rows}
+    costs = []
+    for one in where:
+        ours_took, whole_took = (
+            min(
+                float(row["seconds"])
+                for row in searched[method].cell(one).rows
+                if row["processor"] == processor
+            )
+            for method in ("OneBranch", "FedADB")
+        )
+        costs.append(ours_took / whole_took)
+    yield f"took {min(costs):.2f} to {max(costs):.2f} of the time of FedADB's"
+    parts = study_results(RESULTS, "ablation").part(
+        has(algorithm="fedadb", alpha=0.2, generate=True, beta="none")
+    )
+    without = lead(*(parts.cell(has(calibrate=one)) for one in (True, False)))
+    yield f"[{without.mean:.1f} ± {without.half:.1f} points](ablation.md#parts)"
 
 
 def in_paper(scenario: str, like: dict[str, str], method: str) -> float:
