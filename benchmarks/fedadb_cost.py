@@ -111,9 +111,9 @@ def measure_rounds() -> None:
                 )
     # All train the same clients in the same rounds. On a shared machine, other work slows some.
     best = {name: sum(map(min, zip(*turns, strict=True))) for name, turns in took.items()}
+    fedavgs = took.pop("FedAvg")
     for name, turns in took.items():
-        pairs = zip(took["FedAvg"], turns, strict=True)
-        ratios = [sum(one) / sum(fedavg) for fedavg, one in pairs]
+        ratios = [sum(one) / sum(fedavg) for fedavg, one in zip(fedavgs, turns, strict=True)]
         print(
             f"a round of {name} takes {median(ratios):.2f} ({min(ratios):.2f} to "
             f"{max(ratios):.2f}) times as long as FedAvg's; by the best time of each round, "

@@ -35,7 +35,7 @@ def test_stacked_is_one_by_one_but_for_rounding(name: str) -> None:
         for ours, theirs in zip(stacked.replies, plain.replies, strict=True):
             assert ours.examples == theirs.examples
             measured = {key: float(value) for key, value in theirs.measured.items()}
-            assert dict(ours.measured) == pytest.approx(measured, rel=1e-4, nan_ok=True)
+            assert dict(ours.measured) == pytest.approx(measured, rel=1e-6, abs=0, nan_ok=True)
     assert sorted(cohorts[0].memories) == sorted(cohorts[1].memories)
 
 
