@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from fedadb.core.transform import AsIs, Bounded, Transform, crop, cut_out, flip, zoom_in
@@ -19,7 +20,7 @@ def test_plain_is_normalisation() -> None:
 
 
 def test_a_crop_is_a_window_of_the_padded_image() -> None:
-    x = images(40, side=8)
+    x = images(40, side=8)[..., :6]
     y = crop(x, 2, "constant", generator())
     padded = torch.nn.functional.pad(x, [2] * 4)
     offsets = set()
@@ -28,11 +29,17 @@ def test_a_crop_is_a_window_of_the_padded_image() -> None:
             (top, left)
             for top in range(5)
             for left in range(5)
-            if torch.equal(padded[i, :, top : top + 8, left : left + 8], y[i])
+            if torch.equal(padded[i, :, top : top + 8, left : left + 6], y[i])
         ]
         assert len(found) == 1
         offsets.add(found[0])
     assert len(offsets) > 10
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_no_images_are_augmented_to_none(mode: str) -> None:
+    transform = Transform((0.5,) * 3, (0.5,) * 3, pad=4, pad_mode=mode, flip=True, cutout=16)
+    assert transform.augment(images(0), generator()).shape == (0, 3, 32, 32)
 
 
 def test_reflection_mirrors_the_border() -> None:
