@@ -122,11 +122,12 @@ def test_psnr_by_hand() -> None:
 def test_similarity_to_the_nearest_image() -> None:
     anchor = np.zeros((1, 4, 4))
     images = np.stack([anchor + 0.1, anchor + 1.0])
-    found = psnr.similarity(anchor, images, np.random.default_rng(0))
+    found = psnr.similarity(anchor, images, anchor + 0.2, np.random.default_rng(0))
     assert found.nearest == pytest.approx(20)
     assert found.mean == pytest.approx(10)
     assert found.class_mean == pytest.approx(-20 * math.log10(0.55))
     assert found.real_nearest == pytest.approx(-20 * math.log10(0.9))
+    assert found.noise == pytest.approx(20)
 
 
 def test_auc() -> None:

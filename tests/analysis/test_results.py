@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from fedadb.analysis import ANALYSES, anchors
+from fedadb.algorithms.fedadb import FedADB
+from fedadb.analysis import ANALYSES, anchors, psnr
 from fedadb.analysis.hessian import mean_loss
 from fedadb.analysis.inputs import Options, balanced_rows, normalised_batches
 from fedadb.analysis.results import module_of, require, run_analyses
 from fedadb.cli.analyse import ANALYSE_HELP
 from fedadb.core.errors import BadInput
+from fedadb.core.stream import Stream
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import run
 from fedadb.experiment.stored import read_run, spec_to_table
@@ -66,6 +68,13 @@ def test_all_analyses_of_two_runs(runs: tuple[Path, Path], monkeypatch: pytest.M
     assert plane["loss"][10][10] == plane["centre"]
     stored = read_run(runs[0])
     train = stored.require_data().train
+    assert isinstance(stored.experiment.algorithm, FedADB)
+    noise = stored.experiment.algorithm.noise(stored.f, 10, Stream(0, ("psnr",)))
+    sevens = stored.spec.require_images("psnr").normalise(train.x[train.y == 7])
+    start, images = (anchors.as_pixels(stored, x) for x in (noise[7:8], sevens))
+    measured = [one["noise"] for one in results["psnr"]["FedADB, seed 0"]["by_anchor"]]
+    assert measured[7] == pytest.approx(psnr.psnr(psnr.mean_square(start, images)).max())
+    assert len(set(measured)) == len(measured) == 10
     rows = balanced_rows(train.y, 40, range(10), "training")
     batches = normalised_batches(stored, train, rows)
     assert plane["centre"] == mean_loss(stored.f, stored.w, batches)

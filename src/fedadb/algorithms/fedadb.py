@@ -99,11 +99,15 @@ class FedADB(Algorithm[Weights, FedADBBroadcast]):
             no_anchors = Anchors(empty.view(0, *f.domain.shape), empty.long(), empty)
             return FedADBBroadcast(s.w, no_anchors, s.w.flat.new_ones(()))  # τ = 1
         c = torch.arange(f.classes).repeat_interleave(self.anchors_per_class)
-        x = self.sigma * torch.randn(len(c), *f.domain.shape, generator=rng.generator())
+        x = self.noise(f, len(c), rng)
         anchors = self.optimise(f, s.w, x.to(s.w.flat.device), c.to(s.w.flat.device))
         if self.anchor_dtype == "uint8":
             anchors = anchors._replace(x=f.domain.quantise(anchors.x))
         return FedADBBroadcast(s.w, anchors, anchors.confidence.mean())  # Eq. (5)
+
+    def noise(self, f: Model, n: int, rng: Stream) -> Tensor:
+        """What n anchors start from."""
+        return self.sigma * torch.randn(n, *f.domain.shape, generator=rng.generator())
 
     def optimise(self, f: Model, w: Vector, x: Tensor, c: Tensor) -> Anchors:
         """Gradient descent on the inputs x until the model assigns them to the classes c."""

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from fedadb.algorithms.fedadb import FedADB
 from fedadb.analysis.anchors import as_pixels, read_kept_anchors
 from fedadb.analysis.inputs import Numbers, Options, Results
+from fedadb.core.stream import Stream
 from fedadb.experiment.stored import StoredRun
 
 MAX_DRAWN = 20  # anchors of a run in the figure
@@ -22,7 +24,7 @@ class Similarity(NamedTuple):
     mean: float  # mean over all images
     class_mean: float  # to the mean image
     real_nearest: float  # reference: of a real image to the nearest other one (median)
-    noise: float  # reference: of uniform noise to its nearest image
+    noise: float  # reference: of the noise that anchors start from to its nearest image
 
 
 def require(run: StoredRun, options: Options) -> None:
@@ -36,12 +38,16 @@ def measure(run: StoredRun, options: Options) -> Numbers:
     t, kept = list(read_kept_anchors(run).items())[-1]
     train, normalise = run.require_data().train, run.spec.transform.normalise
     rng = np.random.default_rng(0)
-    similarities, pictures = [], []
     classes = kept.anchors.c.tolist()
-    for anchor, c in zip(as_pixels(run, kept.anchors.x), classes, strict=True):
+    algorithm = run.experiment.algorithm
+    assert isinstance(algorithm, FedADB), "no other has kept anchors"
+    noise = algorithm.noise(run.f, len(classes), Stream(0, ("psnr",)))
+    similarities, pictures = [], []
+    pixels = (as_pixels(run, x) for x in (kept.anchors.x, noise))
+    for anchor, start, c in zip(*pixels, classes, strict=True):
         rows = torch.nonzero(train.y == c).flatten()
         real = as_pixels(run, normalise(train.x[rows]))
-        similarities.append(similarity(anchor, real, rng))
+        similarities.append(similarity(anchor, real, start, rng))
         nearest = real[mean_square(anchor[None], real)[0].argmin()]
         pictures.append((anchor, nearest))
     means = {name: fmean(getattr(s, name) for s in similarities) for name in Similarity._fields}
@@ -75,19 +81,20 @@ def draw(results: Results, classes: Sequence[str]) -> Figure:
     return figure
 
 
-def similarity(anchor: np.ndarray, images: np.ndarray, rng: np.random.Generator) -> Similarity:
-    """Compare an anchor with the real images of its class; values are in [0, 1]."""
+def similarity(
+    anchor: np.ndarray, images: np.ndarray, noise: np.ndarray, rng: np.random.Generator
+) -> Similarity:
+    """Compare an anchor, and noise, with the real images of its class; values are in [0, 1]."""
     to_anchor = mean_square(anchor[None], images)[0]
     some = rng.choice(len(images), min(100, len(images)), replace=False)
     among_real = mean_square(images[some], images)
     among_real[np.arange(len(some)), some] = np.inf  # an image is not its own neighbour
-    noise = mean_square(rng.random((1, *anchor.shape)), images)
     return Similarity(
         nearest=float(psnr(to_anchor.min())),
         mean=float(psnr(to_anchor).mean()),
         class_mean=float(psnr(mean_square(anchor[None], images.mean(0)[None])[0, 0])),
         real_nearest=float(np.median(psnr(among_real.min(1)))) if len(images) > 1 else float("nan"),
-        noise=float(psnr(noise.min())),
+        noise=float(psnr(mean_square(noise[None], images).min())),
     )
 
 

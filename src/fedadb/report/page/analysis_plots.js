@@ -103,7 +103,7 @@ function drawComponents(rounds, names) {
 const SIMILARITIES = [
   ["nearest", "anchor to its nearest image", 0, "#d62728"], ["mean", "anchor to all images, mean", 1, "#4e79a7"],
   ["class_mean", "anchor to the mean image", 2, "#59a14f"], ["real_nearest", "real image to its nearest one, median", 3, "#f28e2b"],
-  ["noise", "noise to its nearest image", 4, "#9c755f"],
+  ["noise", "the noise it starts from to its nearest image", 4, "#9c755f"],
 ];
 
 /** The peak signal-to-noise ratio of each anchor, and the picture that the analysis drew. */
