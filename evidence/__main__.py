@@ -9,8 +9,8 @@ from evidence.analyses import analyse_runs
 from evidence.figures import write_figures
 from evidence.first_rounds import write_rounds
 from evidence.pages import DOCS, PAGES, with_tables
-from evidence.queue import in_order, missing, run_queue
-from evidence.rows import row_of, write_rows
+from evidence.queue import add_row, in_order, missing, run_queue
+from evidence.rows import row_of
 from fedadb.cli.reproduce import find_study
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.identity import run_name
@@ -22,7 +22,7 @@ from fedadb.report.recorded_runs import CollectedRuns, collect_runs
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence")
     commands = parser.add_subparsers(dest="command", required=True)
-    collect = commands.add_parser("collect", help="write one row per run to a CSV file")
+    collect = commands.add_parser("collect", help="add a row of each run to a CSV file")
     collect.add_argument("runs", nargs="+", type=Path)
     collect.add_argument("--to", required=True, type=Path)
     collect.add_argument(
@@ -36,7 +36,11 @@ def main() -> int:
     queue.add_argument("--out", required=True, type=Path, help="a directory for the runs")
     queue.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     queue.add_argument("--only", action="append", metavar="KEY=VALUE,…", help="select a part")
-    queue.add_argument("--list", action="store_true", help="list what would run, in its order")
+    queue.add_argument(
+        "--list",
+        action="store_true",
+        help="list what would run, in its order, for which unknown costs are measured",
+    )
     analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
     analyse.add_argument("runs", nargs="+", type=Path, help="of every seed, one of each or more")
     analyse.add_argument("--to", required=True, type=Path, help="the CSV file")
@@ -57,7 +61,8 @@ def main() -> int:
 def collect_rows(given: argparse.Namespace) -> int:
     collected = collect_runs(given.runs)
     runs = [run for run in collected.runs if run.finished or given.diverged]
-    write_rows(map(row_of, runs), given.to)
+    for run in runs:
+        add_row(row_of(run), [], given.to)
     print(f"{len(runs)} runs: {given.to}")
     return complain(collected)
 

@@ -12,12 +12,14 @@ ALL = "all of FedADB"
 # The parts that are used, and the settings of the run.
 PARTS: dict[str, dict[str, Any]] = {
     "FedAvg: none": {"algorithm": "fedavg"},
-    "both branches, no anchors": {"algorithm": "fedadb", "generate": False},
-    "global branch with anchors": {"algorithm": "fedadb", "calibrate": False},
+    "global branch, no anchors": {"algorithm": "fedadb", "generate": False, "calibrate": False},
+    "both branches, no anchors": {"algorithm": "fedadb", "generate": False, "calibrate": True},
+    "global branch with anchors": {"algorithm": "fedadb", "generate": True, "calibrate": False},
     ALL: {"algorithm": "fedadb", "generate": True, "calibrate": True},
 }
 IN_THE_PAPER = {
     "FedAvg: none": {"agb": "no", "lcb": "no", "cag": "no"},
+    "global branch, no anchors": {"agb": "yes", "lcb": "no", "cag": "no"},
     "both branches, no anchors": {"agb": "yes", "lcb": "yes", "cag": "no"},
     "global branch with anchors": {"agb": "yes", "lcb": "no", "cag": "yes"},
     ALL: {"agb": "yes", "lcb": "yes", "cag": "yes"},
@@ -26,20 +28,20 @@ IN_THE_PAPER = {
 
 def parts(results: Path) -> str:
     """Parts × α: ours on OrganAMNIST, their difference from all parts, and the paper's."""
-    found = study_results(results, "ablation")
-    alphas = found.different("alpha")
-    whole = [found.cell(using(ALL, alpha)) for alpha in alphas]
-    body, shown = [], []
+    study = study_results(results, "ablation")
+    alphas = study.different("alpha")
+    whole = [study.cell(using(ALL, alpha)) for alpha in alphas]
+    body, runs = [], []
     for name in PARTS:
-        cells = [found.cell(using(name, alpha)) for alpha in alphas]
+        cells = [study.cell(using(name, alpha)) for alpha in alphas]
         theirs = [
             published.accuracy("ablation", alpha=f"{a:g}", **IN_THE_PAPER[name]) for a in alphas
         ]
         in_turn = " / ".join(NOTHING if one is None else f"{one:.2f}" for one in theirs)
         body.append([name, *map(with_difference, cells, whole), in_turn])
-        shown += [run for cell in cells for run in cell.runs]
+        runs += [run for cell in cells for run in cell.runs]
     header = ["parts", *(f"α = {a:g}" for a in alphas), "the paper's, CIFAR-10"]
-    return table(header, body) + Results(shown).progress
+    return table(header, body) + Results(runs).progress
 
 
 def using(name: str, alpha: float) -> Callable[[Run], bool]:
@@ -51,24 +53,24 @@ def using(name: str, alpha: float) -> Callable[[Run], bool]:
 
 def betas(results: Path) -> str:
     """Weights β of the local branch × α."""
-    found = study_results(results, "ablation")
-    alphas = found.different("alpha")
-    fixed = [beta for beta in found.different("beta") if beta not in (None, "none")]
-    body, shown = [], []
+    study = study_results(results, "ablation")
+    alphas = study.different("alpha")
+    fixed = [beta for beta in study.different("beta") if beta not in (None, "none")]
+    body, runs = [], []
     for beta in [*fixed, "none"]:
         whole = {"algorithm": "fedadb", "generate": True, "calibrate": True, "beta": beta}
-        cells = [found.cell(has(**whole, alpha=alpha)) for alpha in alphas]
+        cells = [study.cell(has(**whole, alpha=alpha)) for alpha in alphas]
         key = "adaptive" if beta == "none" else f"{beta:g}"
         theirs = [_beta(dataset, key) for dataset in ("cifar10", "cifar100")]
         body.append([key, *(cell.number("best5") for cell in cells), *theirs])
-        shown += [run for cell in cells for run in cell.runs]
+        runs += [run for cell in cells for run in cell.runs]
     header = ["β", *(f"α = {a:g}" for a in alphas), "the paper's, CIFAR-10", "CIFAR-100"]
-    return table(header, body) + Results(shown).progress
+    return table(header, body) + Results(runs).progress
 
 
 def _beta(dataset: str, beta: str) -> str:
-    found = published.accuracy("beta", dataset=dataset, beta=beta)
-    return NOTHING if found is None else f"{found:.2f}"
+    accuracy = published.accuracy("beta", dataset=dataset, beta=beta)
+    return NOTHING if accuracy is None else f"{accuracy:.2f}"
 
 
 TABLES = {"ablation": parts, "beta": betas}

@@ -1,5 +1,6 @@
 """Section 6 of the paper on OrganAMNIST: what `fedadb analyse` measures, over three seeds."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -44,15 +45,15 @@ def analyse_runs(directories: Sequence[Path], to: Path) -> int:
         key = {k: v for k, v in row_of(read_recorded_run(run.directory)).items() if k in KEY}
         seed = run.experiment.seed
         with one_thread():
-            found = list(of_model(run))
+            measured = list(of_model(run))
             if generates_anchors(run):
-                found += [*of_anchors(run), *at_loss(run, losses[seed])]
+                measured += [*of_anchors(run), *at_loss(run, losses[seed])]
             else:
-                loss = next(value for _, name, value in found if name == "training loss")
+                loss = next(value for _, name, value in measured if name == "training loss")
                 losses.setdefault(seed, loss)
         rows += [
             {**key, "round": str(t), "measurement": name, "value": f"{value:.6g}"}
-            for t, name, value in found
+            for t, name, value in measured
         ]
     write_rows(rows, to, COLUMNS)
     return len(rows)
@@ -78,7 +79,7 @@ def of_anchors(run: StoredRun) -> Iterator[Measurement]:
         yield t, "anchors nearest to their own class, all dimensions", numbers["nearest"]
     likeness = psnr.measure(run, OPTIONS)
     yield likeness["round"], "PSNR of an anchor and its nearest image", likeness["nearest"]
-    yield likeness["round"], "PSNR of noise and its nearest image", likeness["noise"]
+    yield likeness["round"], "PSNR of starting noise and its nearest image", likeness["noise"]
     yield likeness["round"], "PSNR of an image and its nearest other", likeness["real_nearest"]
     attacks = membership.measure(run, OPTIONS)
     for name in membership.ATTACKS:
@@ -156,10 +157,16 @@ def _over_seeds(rows: Iterable[Row]) -> str:
     for row in rows:
         by_seed.setdefault(row["seed"], {})[int(row["round"])] = float(row["value"])
     in_order = [[value for _, value in sorted(of_seed.items())] for of_seed in by_seed.values()]
-    shown = [
-        f"{fmean(values):.3g} ± {pstdev(values):.2g}" for values in zip(*in_order, strict=True)
-    ]
-    return " → ".join(shown).replace("-", "−") or NOTHING
+    numbers = [_mean_and_deviation(values) for values in zip(*in_order, strict=True)]
+    return " → ".join(numbers).replace("-", "−") or NOTHING
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    """Both with the decimals that give the mean three digits; three decimals at most."""
+    mean = fmean(values)
+    before_point = max(0, math.floor(math.log10(abs(mean))) + 1) if mean else 0
+    decimals = max(0, 3 - before_point)
+    return f"{mean:.{decimals}f} ± {pstdev(values):.{decimals}f}"
 
 
 TABLES = {"analyses": measurements}

@@ -11,11 +11,11 @@ from evidence.results import Cell, has, study_results, with_difference
 from fedadb.report.labels import DATASETS
 
 
-def changes(results: Path, *, study: str) -> str:
+def changes(results: Path, *, name: str) -> str:
     """Methods × datasets and α: the best five rounds, and the difference from FedADB."""
-    found = study_results(results, study)
-    settings = [(d, a) for d in found.different("dataset") for a in found.different("alpha")]
-    methods = by_label(found)
+    study = study_results(results, name)
+    settings = [(d, a) for d in study.different("dataset") for a in study.different("alpha")]
+    methods = by_label(study)
     body = []
     for method, runs in methods.items():
         line = [method]
@@ -24,18 +24,18 @@ def changes(results: Path, *, study: str) -> str:
             line.append(with_difference(runs.cell(here), methods["FedADB"].cell(here)))
         body.append(line)
     header = [f"{DATASETS[dataset]}, α = {alpha:g}" for dataset, alpha in settings]
-    return table(["method", *header], body) + found.progress
+    return table(["method", *header], body) + study.progress
 
 
 def tried(results: Path) -> str:
     """Changes × learning rates on validation data, and the test accuracy at the better rate."""
-    found = study_results(results, "tried")
-    rates = found.different("lr")
+    study = study_results(results, "tried")
+    rates = study.different("lr")
     body = []
-    for method, runs in by_label(found).items():
+    for method, runs in by_label(study).items():
         cells = [runs.cell(has(lr=lr)) for lr in rates]
-        known = [cell for cell in cells if cell.values("validation5")]
-        best = max(known, key=lambda cell: fmean(cell.values("validation5")), default=Cell([]))
+        done = [cell for cell in cells if cell.values("validation5")]
+        best = max(done, key=lambda cell: fmean(cell.values("validation5")), default=Cell([]))
         body.append(
             [
                 method,
@@ -44,11 +44,11 @@ def tried(results: Path) -> str:
             ]
         )
     header = [*(f"validation, lr {lr:g}" for lr in rates), "best five", "forgetting"]
-    return table(["", *header, "worst class"], body) + found.progress
+    return table(["", *header, "worst class"], body) + study.progress
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "better": partial(changes, study="better"),
-    "one-branch": partial(changes, study="one-branch"),
+    "better": partial(changes, name="better"),
+    "one-branch": partial(changes, name="one-branch"),
     "tried": tried,
 }

@@ -18,16 +18,16 @@ def _share(one: dict[str, float]) -> str:
 
 def compressed(results: Path) -> str:
     """Datasets and methods × filters: mean and deviation of three seeds' best five rounds."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in read_rows(results / "compression.csv"):
-        found.setdefault((row["dataset"], row["algorithm"], filter_of(row)), []).append(row)
+        groups.setdefault((row["dataset"], row["algorithm"], filter_of(row)), []).append(row)
     body = [
         [
             *(DATASETS[dataset], METHODS[algorithm], name),
             mean_and_deviation([float(row["best5"]) for row in rows]),
             f"{float(rows[0]['bytes_up']):,.0f}".replace(",", " "),
         ]
-        for (dataset, algorithm, name), rows in sorted(found.items(), key=_place)
+        for (dataset, algorithm, name), rows in sorted(groups.items(), key=_place)
     ]
     return table(["dataset", "method", "filter", "accuracy (%)", "bytes of an upload"], body)
 

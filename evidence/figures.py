@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from evidence import sweeps
 from evidence.curves import class_curves, curves_file
-from evidence.organamnist import DEVICE, SILO, STUDIES
+from evidence.organamnist import DEVICE, SILO, STUDIES, in_order
 from evidence.results import Results, has, study_results
 from evidence.rows import row_identity, rows_so_far
 from fedadb.analysis import heatmap
@@ -24,13 +24,13 @@ SHADED = (METHODS["fedavg"], METHODS["fedadb"])  # the intervals of eleven would
 def write_figures(results: Path) -> list[Path]:
     """Draw what there are rows for."""
     written = []
-    for study in STUDIES:
-        found = study_results(results, study)
-        if any(run.curve for run in found.runs):
-            written.append(results / f"{study}.png")
-            save_picture(draw_curves(found), written[-1])
-        if classes := class_accuracy(results, study):
-            written.append(results / f"{study}-classes.png")
+    for name in STUDIES:
+        study = study_results(results, name)
+        if any(run.curve for run in study.runs):
+            written.append(results / f"{name}.png")
+            save_picture(draw_curves(study), written[-1])
+        if classes := class_accuracy(results, name):
+            written.append(results / f"{name}-classes.png")
             save_picture(heatmap.draw(classes, ORGANS), written[-1])
     swept = sweeps.all_sweeps(results)
     if any(run.row for run in swept.runs):
@@ -40,26 +40,26 @@ def write_figures(results: Path) -> list[Path]:
     return written
 
 
-def draw_curves(found: Results) -> Figure:
+def draw_curves(study: Results) -> Figure:
     """Smoothed means over seeds, two with 95 % intervals; one panel per scenario that has run."""
-    there = {run["scenario"] for run in found.runs if run.curve}
-    scenarios = [name for name in (DEVICE, SILO) if name in there]
-    methods = {name: METHODS[name] for name in found.different("algorithm")}
+    with_curves = {run["scenario"] for run in study.runs if run.curve}
+    scenarios = [name for name in (DEVICE, SILO) if name in with_curves]
+    methods = {name: METHODS[name] for name in in_order(study)}
     colours = method_colours(list(methods.values()))
 
     def draw(axes: Axes, i: int) -> None:
         curves = {
             label: [
                 [100 * a for a in ewma(run.curve)]
-                for run in found.cell(has(algorithm=name, scenario=scenarios[i])).runs
+                for run in study.cell(has(algorithm=name, scenario=scenarios[i])).runs
                 if run.curve
             ]
             for name, label in methods.items()
         }
-        known = {label: seeds for label, seeds in curves.items() if seeds}
-        means = [mean_curve(seeds) for seeds in known.values()]
+        drawn = {label: seeds for label, seeds in curves.items() if seeds}
+        means = [mean_curve(seeds) for seeds in drawn.values()]
         for (label, seeds), mean, style in zip(
-            known.items(), means, line_styles(means), strict=True
+            drawn.items(), means, line_styles(means), strict=True
         ):
             t, colour = range(1, len(mean) + 1), colours[label]
             axes.plot(t, mean, color=colour, label=label, linewidth=1.5, linestyle=style)
@@ -76,21 +76,21 @@ def draw_curves(found: Results) -> Figure:
     return draw_panels(scenarios, draw)
 
 
-def class_accuracy(results: Path, study: str) -> dict[str, dict[str, list[list[float | None]]]]:
+def class_accuracy(results: Path, name: str) -> dict[str, dict[str, list[list[float | None]]]]:
     """Rounds × classes of the first seed, cross-device, by method."""
-    path = curves_file(results / f"{study}.csv")
+    path = curves_file(results / f"{name}.csv")
     curves = {row_identity(one): one for one in rows_so_far(path)}
-    found: dict[str, dict[str, list[list[float | None]]]] = {}
-    for run in study_results(results, study).runs:
+    classes: dict[str, dict[str, list[list[float | None]]]] = {}
+    for run in study_results(results, name).runs:
         wanted = run["algorithm"] in ON_THE_HEAT_MAP and run["scenario"] == DEVICE
         curve = curves.get(row_identity(run.row)) if run.row and wanted else None
         if curve and curve["class_accuracy"]:
             by_round = [list(of_round) for of_round in zip(*class_curves(curve), strict=True)]
-            found[METHODS[run["algorithm"]]] = {"class_accuracy": by_round}
-    return found
+            classes[METHODS[run["algorithm"]]] = {"class_accuracy": by_round}
+    return classes
 
 
-def shown(results: Path, *, name: str, text: str) -> str:
+def image(results: Path, *, name: str, text: str) -> str:
     """The figure as an image of a page, once it has been drawn."""
     return f"![{text}]({name}.png)\n" if (results / f"{name}.png").exists() else ""
 
@@ -104,4 +104,4 @@ TEXTS = {
     "hyperparameters": "Accuracy over local epochs, learning rates and anchors per class",
     "anchor-generation": "Accuracy over the settings of anchor generation",
 }
-TABLES = {f"figure-{name}": partial(shown, name=name, text=text) for name, text in TEXTS.items()}
+TABLES = {f"figure-{name}": partial(image, name=name, text=text) for name, text in TEXTS.items()}

@@ -15,60 +15,95 @@ DEVICE, SILO = "cross-device", "cross-silo"
 STUDIES = ("organamnist-tuned", "organamnist-paper")
 HEADER = (
     *("method", "lr", "accuracy (%)", "FedADB's lead", "the paper's", "difference"),
-    *("last ten rounds", "forgetting", "rounds to 36 / 51 / 67 %", "the paper's", "minutes"),
+    *(
+        "last ten rounds",
+        "forgetting",
+        "rounds to 36 / 51 (range) / 67 %",
+        "the paper's",
+        "minutes",
+    ),
 )
 
 
-def methods(results: Path, *, study: str, scenario: str) -> str:
+def methods(results: Path, *, name: str, scenario: str) -> str:
     """One line per method, in the order of the paper."""
-    found = study_results(results, study).part(has(scenario=scenario))
-    fedadb = found.cell(has(algorithm="fedadb"))
+    study = study_results(results, name).part(has(scenario=scenario))
+    fedadb = study.cell(has(algorithm="fedadb"))
     body = [
-        line(method, scenario, found.cell(has(algorithm=method)), fedadb)
-        for method in found.different("algorithm")
+        method_line(method, scenario, study.cell(has(algorithm=method)), fedadb)
+        for method in in_order(study)
     ]
-    return table(HEADER, body) + found.progress
+    return table(HEADER, body) + study.progress
 
 
 def summary(results: Path) -> str:
     """Cross-device, for the README: each method at its own rate, all at 0.05, and the paper's."""
     tuned, same = (study_results(results, study).part(has(scenario=DEVICE)) for study in STUDIES)
     body = []
-    for method in tuned.different("algorithm"):
+    for method in in_order(tuned):
         own = tuned.cell(has(algorithm=method))
         body.append(
             [
                 METHODS[method],
-                f"{own.runs[0]['local.lr']:g}",
+                f"{own.setting('local.lr'):g}",
                 own.number("best5"),
                 paired(tuned.cell(has(algorithm="fedadb")), own),
-                own.rounds(0.51),
+                own.rounds_and_range(0.51),
                 same.cell(has(algorithm=method)).number("best5"),
                 published.with_deviation("table1", **in_table1(method, DEVICE)),
                 published.rounds("organamnist", method, 0.51),
             ]
         )
     own_rate = ["its own lr", "accuracy (%)", "FedADB's lead", "rounds to 51 %"]
-    header = ["method", *own_rate, "all at lr 0.05", "the paper's", "the paper's rounds"]
+    header = [
+        "method",
+        *own_rate,
+        "all at lr 0.05, one partition",
+        "the paper's",
+        "the paper's rounds",
+    ]
     return table(header, body) + Results([*tuned.runs, *same.runs]).progress
+
+
+def searches(results: Path) -> str:
+    """Cross-device: each method at the rates that a short and a long search chose."""
+    short, long = (
+        study_results(results, name).part(has(scenario=DEVICE))
+        for name in ("organamnist-short-search", "organamnist-tuned")
+    )
+    body = []
+    for method in in_order(long):
+        line = [METHODS[method]]
+        for study in (short, long):
+            cell = study.cell(has(algorithm=method))
+            line += [f"{cell.setting('local.lr'):g}", cell.number("best5")]
+        body.append(line)
+    header = ["method", "lr of 100 rounds", "accuracy (%)", "lr of 300 rounds", "accuracy (%)"]
+    return table(header, body) + Results([*short.runs, *long.runs]).progress
+
+
+def in_order(study: Results) -> list[str]:
+    """The methods of a study, in the order of the paper."""
+    return sorted(study.different("algorithm"), key=list(METHODS).index)
 
 
 def in_table1(method: str, scenario: str) -> dict[str, str]:
     return {"scenario": scenario, "dataset": "organamnist", "algorithm": method}
 
 
-def line(method: str, scenario: str, cell: Cell, fedadb: Cell) -> list[str]:
+def method_line(method: str, scenario: str, cell: Cell, fedadb: Cell) -> list[str]:
     points = difference(cell, method, scenario)
+    low, middle, high = TARGETS
     return [
         METHODS[method],
-        f"{cell.runs[0]['local.lr']:g}",
+        f"{cell.setting('local.lr'):g}",
         cell.number("best5"),
         paired(fedadb, cell),
         published.with_deviation("table1", **in_table1(method, scenario)),
         NOTHING if points is None else signed(points),
         cell.number("last10"),
         cell.number("forgetting"),
-        " / ".join(cell.rounds(target) for target in TARGETS),
+        " / ".join((cell.rounds(low), cell.rounds_and_range(middle), cell.rounds(high))),
         " / ".join(published.rounds("organamnist", method, t) for t in TARGETS)
         if scenario == DEVICE  # the paper has rounds for no other
         else NOTHING,
@@ -84,8 +119,9 @@ def difference(cell: Cell, method: str, scenario: str = DEVICE) -> float | None:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "organamnist-summary": summary,
+    "organamnist-searches": searches,
     **{
-        f"{study}-{scenario}": partial(methods, study=study, scenario=scenario)
+        f"{study}-{scenario}": partial(methods, name=study, scenario=scenario)
         for study in STUDIES
         for scenario in (DEVICE, SILO)
     },

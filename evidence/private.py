@@ -23,7 +23,7 @@ def rate_of(row: Row) -> float:
 
 def by_epsilon(results: Path) -> str:
     """ε × methods and learning rates: the accuracy of the last five rounds."""
-    found = {
+    by_budget = {
         (epsilon_of(row), row["algorithm"], rate_of(row)): row
         for row in read_rows(results / "privacy.csv")
     }
@@ -31,7 +31,7 @@ def by_epsilon(results: Path) -> str:
     body = [
         [
             "no noise" if epsilon is None else f"{epsilon:g}",
-            *(_accuracy(found.get((epsilon, method, rate))) for method, rate in columns),
+            *(_accuracy(by_budget.get((epsilon, method, rate))) for method, rate in columns),
         ]
         for epsilon in (None, 8.0, 4.0, 2.0, 1.0)
     ]

@@ -35,8 +35,8 @@ REPORT_EVERY = 60.0  # seconds between two lines about one run
 
 def missing(experiments: Iterable[Experiment], to: Path) -> list[Experiment]:
     """The experiments that have no row in the file."""
-    there = set(map(row_identity, rows_so_far(to)))
-    return [e for e in experiments if identity(e.table()) not in there]
+    done = set(map(row_identity, rows_so_far(to)))
+    return [e for e in experiments if identity(e.table()) not in done]
 
 
 def in_order(experiments: Sequence[Experiment], out: Path) -> list[Experiment]:
@@ -131,12 +131,12 @@ def take_rows(experiments: Sequence[Experiment], to: Path, show: Show) -> None:
         rows = read_rows(path)
         if path == to or not rows or not {"settings", "trained"} <= rows[0].keys():
             continue
-        found = {row_identity(row): row for row in rows if row["dataset"] in datasets}
+        by_identity = {row_identity(row): row for row in rows if row["dataset"] in datasets}
         curves = rows_so_far(curves_file(path))
-        for key in sorted(wanted & found.keys()):
-            show(f"{path} has {command(found[key])}")
-            add_row(found[key], [one for one in curves if row_identity(one) == key], to)
-        wanted -= found.keys()
+        for key in sorted(wanted & by_identity.keys()):
+            show(f"{path} has {command(by_identity[key])}")
+            add_row(by_identity[key], [one for one in curves if row_identity(one) == key], to)
+        wanted -= by_identity.keys()
 
 
 def add_run(directory: Path, to: Path) -> Row:

@@ -12,45 +12,45 @@ from evidence.results import Results, Run, has, study_results
 from fedadb.report.labels import DATASETS, METHODS
 
 
-def rates(results: Path, *, study: str, dataset: str) -> str:
+def rates(results: Path, *, name: str, dataset: str) -> str:
     """Methods × learning rates: accuracy on validation data; bold is the best."""
-    found = study_results(results, study).part(has(dataset=dataset))
-    lrs = found.different("lr")
-    body = [[method, *in_bold(runs, lrs)] for method, runs in by_label(found).items()]
-    return table(["method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
+    study = study_results(results, name).part(has(dataset=dataset))
+    lrs = study.different("lr")
+    body = [[method, *in_bold(runs, lrs)] for method, runs in by_label(study).items()]
+    return table(["method", *(f"{lr:g}" for lr in lrs)], body) + study.progress
 
 
-def rates_by_setting(results: Path, *, study: str) -> str:
+def rates_by_setting(results: Path, *, name: str) -> str:
     """The same for each dataset and α."""
-    found = study_results(results, study)
-    lrs = sorted(found.different("lr"))
+    study = study_results(results, name)
+    lrs = sorted(study.different("lr"))
     body = [
         [f"{DATASETS[dataset]}, α = {alpha:g}", method, *in_bold(runs, lrs)]
-        for dataset in found.different("dataset")
-        for alpha in found.different("alpha")
-        for method, runs in by_label(found.part(has(dataset=dataset, alpha=alpha))).items()
+        for dataset in study.different("dataset")
+        for alpha in study.different("alpha")
+        for method, runs in by_label(study.part(has(dataset=dataset, alpha=alpha))).items()
     ]
-    return table(["", "method", *(f"{lr:g}" for lr in lrs)], body) + found.progress
+    return table(["", "method", *(f"{lr:g}" for lr in lrs)], body) + study.progress
 
 
 def in_bold(runs: Results, lrs: Sequence[float]) -> list[str]:
     """The accuracy on validation data at each rate, the chosen one in bold."""
     chosen, cells = best_rate(runs), {lr: runs.cell(has(lr=lr)) for lr in lrs}
-    shown = {lr: cell.number("validation5") for lr, cell in cells.items()}
-    return [f"**{one}**" if lr == chosen else one for lr, one in shown.items()]
+    text = {lr: cell.number("validation5") for lr, cell in cells.items()}
+    return [f"**{one}**" if lr == chosen else one for lr, one in text.items()]
 
 
 def best_rate(runs: Results) -> float | None:
     """The best rate on validation data, of those that ran with the most seeds."""
     seeds = {lr: runs.cell(has(lr=lr)).values("validation5") for lr in runs.different("lr")}
-    known = {lr: (len(values), fmean(values)) for lr, values in seeds.items() if values}
-    return max(known, key=lambda lr: known[lr], default=None)
+    seeds_and_mean = {lr: (len(values), fmean(values)) for lr, values in seeds.items() if values}
+    return max(seeds_and_mean, key=lambda lr: seeds_and_mean[lr], default=None)
 
 
-def by_label(found: Results) -> dict[str, Results]:
+def by_label(study: Results) -> dict[str, Results]:
     """The runs of each method, in the order of the study."""
     runs: dict[str, list[Run]] = {}
-    for run in found.runs:
+    for run in study.runs:
         runs.setdefault(label(run), []).append(run)
     return {method: Results(of_method) for method, of_method in runs.items()}
 
@@ -69,8 +69,12 @@ def name_of(method: str) -> str:
 
 
 TABLES = {
-    "cifar10-rates": partial(rates, study="cifar10-rates", dataset="cifar10"),
-    "better-rates-organamnist": partial(rates, study="better-rates", dataset="organamnist"),
-    "better-rates-cifar10": partial(rates, study="better-rates", dataset="cifar10"),
-    "one-branch-rates": partial(rates_by_setting, study="one-branch-rates"),
+    "organamnist-search": partial(rates, name="organamnist-search", dataset="organamnist"),
+    **{
+        name: partial(rates, name=name, dataset="cifar10")
+        for name in ("cifar10-rates", "cifar10-skewed-rates")
+    },
+    "better-rates-organamnist": partial(rates, name="better-rates", dataset="organamnist"),
+    "better-rates-cifar10": partial(rates, name="better-rates", dataset="cifar10"),
+    "one-branch-rates": partial(rates_by_setting, name="one-branch-rates"),
 }

@@ -14,17 +14,15 @@ from evidence.rows import TARGETS
 from fedadb.report.labels import METHODS
 from fedadb.report.metrics import ewma, first_round
 
+BY_SEED = {"partition.name": "dirichlet", "sampling": "seeded"}
 # What differs from the first reading.
 READINGS: dict[str, dict[str, Any]] = {
     "reference partition, all images, mirrored": {},
     "without validation images": {"validation": "published"},
     "not mirrored": {"augment": False},
     "no validation images, not mirrored": {"validation": "published", "augment": False},
-    "a partition for each seed": {"partition.name": "dirichlet", "sampling": "seeded"},
-    "a partition for each seed, no limit on sizes": {
-        **{"partition.name": "dirichlet", "sampling": "seeded"},
-        "partition.limit": "none",
-    },
+    "a partition for each seed": {**BY_SEED, "partition.limit": 1.0},
+    "a partition for each seed, no limit on sizes": {**BY_SEED, "partition.limit": "none"},
     "LeNet with batch statistics": {"model.name": "experiments.variants:NormalisedLeNet"},
     "LeNet with three channels": {"model.name": "experiments.variants:ColourLeNet"},
     "anchors for all classes": {"anchors_for": "all"},
@@ -36,7 +34,6 @@ READINGS: dict[str, dict[str, Any]] = {
 BASE = {
     "validation": 0.0,
     "partition.name": "reference",
-    "partition.limit": 1.0,
     "sampling": "reference",
     "model.name": "lenet",
     "anchors_for": "missing",
@@ -53,21 +50,21 @@ HEADER = (
 
 def readings(results: Path) -> str:
     """Readings × learning rates, and the paper's own line."""
-    found = study_results(results, "readings")
+    study = study_results(results, "readings")
     body = [
-        line(found, name, changes, lr)
+        reading_line(study, name, changes, lr)
         for name, changes in READINGS.items()
-        for lr in found.different("lr")
+        for lr in study.different("lr")
     ]
-    return table(HEADER, [*body, paper_line()]) + found.progress
+    return table(HEADER, [*body, paper_line()]) + study.progress
 
 
-def line(found: Results, name: str, changes: Mapping[str, Any], lr: float) -> list[str]:
-    ours = {method: found.cell(reading(method, changes, lr)) for method in ("fedavg", "fedadb")}
+def reading_line(study: Results, name: str, changes: Mapping[str, Any], lr: float) -> list[str]:
+    ours = {method: study.cell(reading(method, changes, lr)) for method in ("fedavg", "fedadb")}
     return [
         name,
         f"{lr:g}",
-        *(beside(cell, method) for method, cell in ours.items()),
+        *(beside_the_paper(cell, method) for method, cell in ours.items()),
         distance(ours),
         *(" / ".join(cell.rounds(target) for target in TARGETS) for cell in ours.values()),
     ]
@@ -79,16 +76,10 @@ def reading(method: str, changes: Mapping[str, Any], lr: float) -> Callable[[Run
     if method == "fedavg":
         wanted = {key: value for key, value in wanted.items() if key not in OF_FEDADB}
         wanted["algorithm"] = method
-    return lambda run: all(_setting(run, key) == value for key, value in wanted.items())
+    return has(**wanted)
 
 
-def _setting(run: Run, key: str) -> Any:
-    found = run[key]
-    # A setting that was added later is not written at its default.
-    return BASE.get(key) if found is None else found
-
-
-def beside(cell: Cell, method: str) -> str:
+def beside_the_paper(cell: Cell, method: str) -> str:
     """Our accuracy, and its difference from the paper's."""
     points = difference(cell, method)
     return cell.number("best5") + ("" if points is None else f" ({signed(points)})")
@@ -97,8 +88,8 @@ def beside(cell: Cell, method: str) -> str:
 def distance(cells: Mapping[str, Cell]) -> str:
     """The mean of the methods' distances from the paper, in points, if all have run."""
     points = [difference(cell, method) for method, cell in cells.items()]
-    known = [abs(one) for one in points if one is not None]
-    return f"{fmean(known):.1f}" if len(known) == len(cells) else NOTHING
+    distances = [abs(one) for one in points if one is not None]
+    return f"{fmean(distances):.1f}" if len(distances) == len(cells) else NOTHING
 
 
 def paper_line() -> list[str]:
@@ -112,10 +103,10 @@ def paper_line() -> list[str]:
 
 def column(results: Path) -> str:
     """Methods × learning rates beside the paper's column, and the mean distance from it."""
-    found = study_results(results, "organamnist-rates")
-    clipped = found.part(lambda run: run["clip"] == CLIP)
-    unclipped = found.part(lambda run: run["clip"] != CLIP)
-    rates = found.different("lr")
+    study = study_results(results, "organamnist-rates")
+    clipped = study.part(lambda run: run["clip"] == CLIP)
+    unclipped = study.part(lambda run: run["clip"] != CLIP)
+    rates = study.different("lr")
     without, with_clip = (
         [
             {m: part.cell(has(algorithm=m, lr=lr)) for m in part.different("algorithm")}
@@ -131,7 +122,7 @@ def column(results: Path) -> str:
         ["mean distance with these three", *map(distance, mixed), "0"],
     ]
     header = ["method", *(f"lr {lr:g}" for lr in rates), "the paper's"]
-    return table(header, body) + found.progress
+    return table(header, body) + study.progress
 
 
 def _methods(by_rate: Sequence[Mapping[str, Cell]], label: str) -> list[list[str]]:
@@ -139,11 +130,39 @@ def _methods(by_rate: Sequence[Mapping[str, Cell]], label: str) -> list[list[str
     return [
         [
             label.format(METHODS[method]),
-            *(beside(cells[method], method) for cells in by_rate),
+            *(beside_the_paper(cells[method], method) for cells in by_rate),
             _of_paper(method),
         ]
         for method in by_rate[0]
     ]
+
+
+# Of methods that are far from the paper at every rate: settings other than the defaults.
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "fedgela": {"`temperature = 1.0`": {"temperature": 1.0}},
+    "fedexp": {"`evaluate_mean = false`": {"evaluate_mean": False}},
+    "feddecorr": {
+        "`lam = 0.01`": {"lam": 0.01},
+        "`normalise = true`": {"lam": 0.1, "normalise": True},
+    },
+    "fedacg": {"`lam = 0.0`": {"lam": 0.0}},
+}
+
+
+def settings(results: Path) -> str:
+    """Methods with their defaults and with other settings × learning rates, beside the paper's."""
+    study = study_results(results, "organamnist-settings")
+    default = study_results(results, "organamnist-rates").part(has(clip="auto"))
+    rates = study.different("lr")
+    body = []
+    for method, others in SETTINGS.items():
+        parts = {"default": default.part(has(algorithm=method))}
+        parts |= {name: study.part(has(algorithm=method, **one)) for name, one in others.items()}
+        for name, part in parts.items():
+            cells = [beside_the_paper(part.cell(has(lr=lr)), method) for lr in rates]
+            body.append([METHODS[method], name, *cells, _of_paper(method)])
+    header = ["method", "settings", *(f"lr {lr:g}" for lr in rates), "the paper's"]
+    return table(header, body) + study.progress
 
 
 def bias_corrected(values: Sequence[float], factor: float = 0.2) -> list[float]:
@@ -163,9 +182,9 @@ SMOOTHINGS: dict[str, Callable[[Sequence[float]], Sequence[float]]] = {
 
 def smoothings(results: Path) -> str:
     """What is smoothed × learning rates: FedADB's rounds to the targets, in the first reading."""
-    found = study_results(results, "readings")
-    rates = found.different("lr")
-    runs = [found.cell(reading("fedadb", {}, lr)).runs[0] for lr in rates]
+    study = study_results(results, "readings")
+    rates = study.different("lr")
+    runs = [study.cell(reading("fedadb", {}, lr)).runs[0] for lr in rates]
     body = [
         [name, *(rounds_after(smooth, run) for run in runs)] for name, smooth in SMOOTHINGS.items()
     ]
@@ -184,4 +203,9 @@ def _of_paper(method: str) -> str:
     return published.with_deviation("table1", **in_table1(method, DEVICE))
 
 
-TABLES = {"readings": readings, "column": column, "smoothings": smoothings}
+TABLES = {
+    "readings": readings,
+    "column": column,
+    "settings": settings,
+    "smoothings": smoothings,
+}

@@ -13,6 +13,7 @@ from fedadb.experiment.config import Experiment
 from fedadb.experiment.study import find_setting, read_study
 from fedadb.experiment.toml_tables import flatten
 from fedadb.report.metrics import mean_curve, paired_difference, rounds_to
+from fedadb.roles import added_defaults
 
 STUDIES = Path(__file__).parents[1] / "experiments" / "studies"
 
@@ -27,10 +28,22 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        return flatten(self.experiment.table())
+        """All settings; the table of an experiment leaves out later ones at their defaults."""
+        e = self.experiment
+        parts: dict[str, Any] = {
+            "local": e.local,
+            "algorithm": e.algorithm,
+            "federation.partition": e.federation.partition,
+        }
+        later = {
+            f"{name}.{key}": default
+            for name, part in parts.items()
+            for key, default in added_defaults(part.__class__).items()
+        }
+        return later | flatten(e.table())
 
     def __getitem__(self, key: str) -> Any:
-        """A setting, by its name or the end of it."""
+        """A setting, by its name or the end of it; None if the method has none of that name."""
         return find_setting(self.settings, key)
 
 
@@ -56,9 +69,16 @@ class Cell:
     def values(self, column: str) -> list[float]:
         return [float(row[column]) for row in self.rows if row[column]]
 
-    def by_seed(self) -> dict[int, float]:
-        """The best five rounds of each seed."""
-        return {int(row["seed"]): float(row["best5"]) for row in self.rows if row["best5"]}
+    def setting(self, key: str) -> Any:
+        """A setting of all its runs."""
+        (value,) = {run[key] for run in self.runs}
+        return value
+
+    def by_seed(self, column: str = "best5") -> dict[int, float]:
+        """A number of each seed."""
+        values = {int(row["seed"]): float(row[column]) for row in self.rows if row[column]}
+        assert len({run.experiment.seed for run in self.runs}) == len(self.runs), "one run per seed"
+        return values
 
     def number(self, column: str) -> str:
         """Mean and deviation over seeds, and how many seeds there are if some are missing."""
@@ -85,6 +105,19 @@ class Cell:
             return NOTHING
         return str(rounds_to(mean_curve(curves), target) or "never")
 
+    def rounds_by_seed(self, target: float) -> list[int | None]:
+        """The first round in which each seed's own smoothed curve reaches the target."""
+        return [rounds_to(run.curve, target) for run in self.runs if run.curve]
+
+    def rounds_and_range(self, target: float) -> str:
+        """The round of the mean curve, and in brackets the first and the last of the seeds."""
+        of_seeds = self.rounds_by_seed(target)
+        if len(of_seeds) < 2 or not any(of_seeds):
+            return self.rounds(target)
+        first = min(t for t in of_seeds if t)
+        last = "never" if None in of_seeds else str(max(t for t in of_seeds if t))
+        return f"{self.rounds(target)} ({first} to {last})"
+
 
 def paired(cell: Cell, reference: Cell) -> str:
     """The mean difference in the best five rounds over common seeds, and half its 95 % interval.
@@ -92,19 +125,19 @@ def paired(cell: Cell, reference: Cell) -> str:
     The number of common seeds is named if one of the two has more.
     Empty without common seeds, and for the reference itself.
     """
-    found = paired_difference(cell.by_seed(), reference.by_seed())
-    if found is None or cell == reference:
+    difference = paired_difference(cell.by_seed(), reference.by_seed())
+    if difference is None or cell == reference:
         return ""
-    half = "" if found.half is None else f" ± {found.half:.1f}"
-    fewer = found.pairs < max(len(cell.rows), len(reference.rows))
-    seeds = f", {found.pairs} {'seed' if found.pairs == 1 else 'seeds'}" if fewer else ""
-    return f"{signed(found.mean)}{half}{seeds}"
+    half = "" if difference.half is None else f" ± {difference.half:.1f}"
+    fewer = difference.pairs < max(len(cell.rows), len(reference.rows))
+    seeds = f", {difference.pairs} {'seed' if difference.pairs == 1 else 'seeds'}" if fewer else ""
+    return f"{signed(difference.mean)}{half}{seeds}"
 
 
 def with_difference(cell: Cell, reference: Cell) -> str:
     """The best five rounds, and in brackets their paired difference from the reference's."""
-    found = paired(cell, reference)
-    return cell.number("best5") + (f" ({found})" if found else "")
+    difference = paired(cell, reference)
+    return cell.number("best5") + (f" ({difference})" if difference else "")
 
 
 @dataclass(frozen=True)

@@ -35,18 +35,18 @@ def all_sweeps(results: Path) -> Results:
 
 def sweep(results: Path, *, key: str) -> str:
     """The values of one setting × methods, all other settings at their defaults."""
-    found = all_sweeps(results)
-    methods, values = methods_of(key), values_of(found, key)
+    study = all_sweeps(results)
+    methods, values = methods_of(key), values_of(study, key)
     body = [
         [
             f"{value:g}",
-            *(at(found, method, key, value).number("best5") for method in methods),
+            *(cell_of(study, method, key, value).number("best5") for method in methods),
         ]
         for value in values
     ]
     header = [SWEPT[key], *(METHODS[method] for method in methods)]
-    shown = [run for m in methods for value in values for run in at(found, m, key, value).runs]
-    return table(header, body) + Results(shown).progress
+    runs = [run for m in methods for value in values for run in cell_of(study, m, key, value).runs]
+    return table(header, body) + Results(runs).progress
 
 
 def methods_of(key: str) -> tuple[str, ...]:
@@ -54,31 +54,31 @@ def methods_of(key: str) -> tuple[str, ...]:
     return ("fedavg", "fedadb") if key.startswith("local.") else ("fedadb",)
 
 
-def values_of(found: Results, key: str) -> list[float]:
-    return sorted({value for value in found.different(key) if value is not None})
+def values_of(study: Results, key: str) -> list[float]:
+    return sorted({value for value in study.different(key) if value is not None})
 
 
-def at(found: Results, method: str, key: str, value: float) -> Cell:
+def cell_of(study: Results, method: str, key: str, value: float) -> Cell:
     """The method's runs with this value, and the defaults of all else that is swept."""
     default = Experiment.read({"dataset": "organamnist", "algorithm": method}).table()
     swept = {one: v for one, v in flatten(default).items() if one in SWEPT}
-    return found.cell(has(**{**swept, key: value, "algorithm": method}))
+    return study.cell(has(**{**swept, key: value, "algorithm": method}))
 
 
-def draw(found: Results, settings: dict[str, str]) -> Figure:
+def draw(study: Results, settings: dict[str, str]) -> Figure:
     """One panel per setting: the mean over seeds, with the deviation where there are several."""
     keys, colours = list(settings), method_colours(list(METHODS.values()))
 
     def panel(axes: Axes, i: int) -> None:
-        values = values_of(found, keys[i])
+        values = values_of(study, keys[i])
         for method in methods_of(keys[i]):
             label = METHODS[method]
-            cells = [at(found, method, keys[i], value).values("best5") for value in values]
-            known = [(x, seeds) for x, seeds in enumerate(cells) if seeds]
+            cells = [cell_of(study, method, keys[i], value).values("best5") for value in values]
+            points = [(x, seeds) for x, seeds in enumerate(cells) if seeds]
             axes.errorbar(
-                [x for x, _ in known],
-                [fmean(seeds) for _, seeds in known],
-                yerr=[pstdev(seeds) for _, seeds in known],
+                [x for x, _ in points],
+                [fmean(seeds) for _, seeds in points],
+                yerr=[pstdev(seeds) for _, seeds in points],
                 color=colours[label],
                 label=label,
                 marker="o",

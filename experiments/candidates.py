@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from fedadb.algorithms.fedadb import (
+    Anchors,
     BalancedBatch,
     DualBatch,
     FedADB,
@@ -34,13 +35,14 @@ class OnePass(FedADB):
     """Trains both heads on one batch: local rows as they come, and an anchor per missing class.
 
     A balanced softmax takes the place of balanced batches. The anchors of a missing class have the
-    weight 1/C, as a class of a balanced batch has, and the rows share the rest.
+    weight 1/C, as a class of a balanced batch has, and the rows share the rest. `anchors_for`,
+    `anchor_weight` and `balanced_epoch` change nothing.
     """
 
     def batches(self, f: Model, data: Shard, ctx: Ctx, rng: Stream) -> Iterator[DualBatch]:
         c = ctx.sent.anchors.c
         missing = data.counts[c] == 0
-        anchors = type(ctx.sent.anchors)(
+        anchors = Anchors(
             f.domain.dequantise(ctx.sent.anchors.x)[missing],
             c[missing],
             ctx.sent.anchors.confidence[missing],
@@ -86,13 +88,13 @@ class SoftAnchors(FedADB):
 
 @dataclass(frozen=True)
 class VacantDistillation(FedADB):
-    """Also distils the missing classes on real rows, as FedVLS does."""
+    """Also distils the missing classes on the balanced batch, as FedVLS does on local rows."""
 
     distil: Annotated[float, Ge(0)] = 0.1  # weight of FedVLS's term
 
     def balanced_loss(self, f: Model, z: Tensor, batch: BalancedBatch, ctx: Ctx) -> Tensor:
         z_global = f(ctx.sent.w, batch.x, "A").logits
-        agb = FedADB.balanced_loss(self, f, z, batch, ctx)
+        agb = super().balanced_loss(f, z, batch, ctx)
         return agb + self.distil * vacant_distil(z, z_global, ctx.counts == 0)
 
 
@@ -103,7 +105,7 @@ class SmallerBeta(FedADB):
     scale: Annotated[float, Gt(0), Le(1)] = 0.5  # of β
 
     def local_weight(self, ctx: Ctx) -> Tensor:
-        return self.scale * FedADB.local_weight(self, ctx)
+        return self.scale * super().local_weight(ctx)
 
 
 @dataclass(frozen=True)

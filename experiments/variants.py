@@ -20,7 +20,7 @@ class SingleAnchors(FedADB):
     """A balanced batch holds each anchor once at most; only real rows are repeated."""
 
     def mix(self, f: Model, real: Batch, anchors: Anchors, copies: Tensor) -> BalancedBatch:
-        return FedADB.mix(self, f, real, anchors, copies.clamp(max=1))
+        return super().mix(f, real, anchors, copies.clamp(max=1))
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class UnitAnchors(FedADB):
     def optimise(self, f: Model, w: Vector, x: Tensor, c: Tensor) -> Anchors:
         low, high = torch.zeros_like(f.domain.low), torch.ones_like(f.domain.high)
         unit = replace(f, domain=f.domain._replace(low=low, high=high))
-        return FedADB.optimise(self, unit, w, x, c)
+        return super().optimise(unit, w, x, c)
 
 
 @dataclass(frozen=True)

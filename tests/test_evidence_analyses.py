@@ -94,4 +94,4 @@ def test_rounds_that_differ_between_seeds_are_one_number(tmp_path: Path) -> None
         tmp_path / "analyses.csv",
         analyses.COLUMNS,
     )
-    assert "| 2 ± 1 |" in analyses.measurements(tmp_path)
+    assert "| 2.00 ± 1.00 |" in analyses.measurements(tmp_path)

@@ -35,8 +35,11 @@ from evidence.rows import (
 from fedadb.experiment.config import Experiment
 
 NAMES = (
-    *("organamnist-paper", "organamnist-tuned", "organamnist-rates", "readings"),
-    *("cifar10-lenet", "cifar10-rates", "normalisation", "ablation", "hyperparameters"),
+    *("organamnist-paper", "organamnist-tuned", "organamnist-search"),
+    "organamnist-short-search",
+    *("organamnist-rates", "organamnist-settings", "readings"),
+    *("cifar10-lenet", "cifar10-rates", "cifar10-skewed-rates", "normalisation"),
+    *("ablation", "hyperparameters"),
     *("tried", "better-rates", "better", "one-branch-rates", "one-branch"),
 )
 TABLES: dict[str, Callable[[Path], str]] = {
@@ -140,6 +143,7 @@ def test_published_rows_are_of_their_study(study: str) -> None:
     [
         ("better", "better-rates", ("dataset",)),
         ("cifar10-lenet", "cifar10-rates", ()),
+        ("organamnist-tuned", "organamnist-search", ()),
         ("one-branch", "one-branch-rates", ("dataset", "alpha")),
     ],
 )
