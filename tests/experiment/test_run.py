@@ -195,11 +195,16 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     fast = {"name": "fedadb", "steps": 5}
     experiment = Experiment(rounds=12, local={"epochs": 1}, algorithm=fast)
 
-    def start(out: Path) -> BaseProcess:
+    def train_until_killed(e: Experiment, out: Path) -> None:
+        """Waits before the last round, however fast the machine is."""
+        for record in runs.rounds(e, out):
+            if record["round"] == e.rounds - 1:
+                signal.pause()
+        signal.pause()
+
+    def start(out: Path, target: Callable[[Experiment, Path], Any] = fedadb.run) -> BaseProcess:
         """A fork of this process, which has loaded torch already."""
-        process = multiprocessing.get_context("fork").Process(
-            target=fedadb.run, args=(experiment, out)
-        )
+        process = multiprocessing.get_context("fork").Process(target=target, args=(experiment, out))
         process.start()
         return process
 
@@ -211,8 +216,8 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     undisturbed = start(whole)
     killed = 0
     for more_lines, delay in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.11), (1, 0.2)):
-        at_line = lines(broken) + more_lines
-        process = start(broken)
+        at_line = min(lines(broken) + more_lines, experiment.rounds)
+        process = start(broken, train_until_killed)
         while process.is_alive() and not (
             (broken / "experiment.toml").exists() and lines(broken) >= at_line
         ):
