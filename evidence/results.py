@@ -10,6 +10,7 @@ from evidence.curves import read_curves
 from evidence.markdown import NOTHING, mean_and_deviation, signed
 from evidence.rows import Row, identity, row_identity, rows_so_far
 from fedadb.experiment.config import Experiment
+from fedadb.experiment.declarations import setting_keys
 from fedadb.experiment.study import find_setting, read_study
 from fedadb.experiment.toml_tables import flatten
 from fedadb.report.metrics import mean_curve, paired_difference, rounds_to
@@ -47,8 +48,14 @@ class Run:
         return find_setting(self.settings, key)
 
 
+# "name" ends the names of settings that may be abbreviated, such as federation.partition.name.
+SETTINGS = {key.rpartition(".")[2] for key in setting_keys()} | {"name"}
+
+
 def has(**wanted: Any) -> Callable[[Run], bool]:
     """Whether a run has these settings."""
+    unknown = {key for key in wanted if key.rpartition(".")[2] not in SETTINGS}
+    assert not unknown, f"no setting ends in {' or '.join(unknown)}"
     return lambda run: all(run[key] == value for key, value in wanted.items())
 
 

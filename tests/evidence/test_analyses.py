@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from evidence import analyses
 from evidence.rows import read_rows, write_rows
 
+from evidence import analyses
 from fedadb.analysis import hessian
 from fedadb.analysis.anchors import read_kept_anchors
 from fedadb.analysis.inputs import Options

@@ -6,20 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence import (
-    ablation,
-    better,
-    cifar10,
-    figures,
-    organamnist,
-    published,
-    rates,
-    readings,
-    sweeps,
-)
 from evidence.curves import add_curve, curves_file
 from evidence.pages import DOCS
-from evidence.results import STUDIES, Cell, Results, Run, experiments, study_results
+from evidence.results import STUDIES, Cell, Results, Run, experiments, has, study_results
 from evidence.rows import (
     COLUMNS,
     KEY,
@@ -32,6 +21,17 @@ from evidence.rows import (
     write_rows,
 )
 
+from evidence import (
+    ablation,
+    better,
+    cifar10,
+    figures,
+    organamnist,
+    published,
+    rates,
+    readings,
+    sweeps,
+)
 from fedadb.experiment.config import Experiment
 
 NAMES = (
@@ -211,6 +211,11 @@ def test_smoothing_decides_when_a_target_is_reached() -> None:
         "none": "2 / 3 / 4",
     }
     assert readings.rounds_after(list, Run(e, None)) == "-"
+
+
+def test_a_setting_that_nothing_has_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="no setting ends in calibrat"):
+        has(calibrat=True)
 
 
 def cell(*rows: Row | None) -> Cell:
