@@ -200,7 +200,6 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
         for record in runs.rounds(e, out):
             if record["round"] == e.rounds - 1:
                 signal.pause()
-        signal.pause()
 
     def start(out: Path, target: Callable[[Experiment, Path], Any] = fedadb.run) -> BaseProcess:
         """A fork of this process, which has loaded torch already."""
@@ -216,7 +215,7 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     undisturbed = start(whole)
     killed = 0
     for more_lines, delay in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.11), (1, 0.2)):
-        at_line = min(lines(broken) + more_lines, experiment.rounds)
+        at_line = min(lines(broken) + more_lines, experiment.rounds - 1)
         process = start(broken, train_until_killed)
         while process.is_alive() and not (
             (broken / "experiment.toml").exists() and lines(broken) >= at_line
