@@ -9,8 +9,7 @@ from evidence.analyses import analyse_runs
 from evidence.figures import write_figures
 from evidence.first_rounds import write_rounds
 from evidence.pages import DOCS, PAGES, with_tables
-from evidence.queue import add_row, in_order, missing, run_queue
-from evidence.rows import row_of
+from evidence.queue import add_run, in_order, missing, run_queue
 from fedadb.cli.reproduce import find_study
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.identity import run_name
@@ -39,7 +38,7 @@ def main() -> int:
     queue.add_argument(
         "--list",
         action="store_true",
-        help="list what would run, in its order, for which unknown costs are measured",
+        help="list what would run, in order; measures unknown costs",
     )
     analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
     analyse.add_argument("runs", nargs="+", type=Path, help="of every seed, one of each or more")
@@ -62,7 +61,7 @@ def collect_rows(given: argparse.Namespace) -> int:
     collected = collect_runs(given.runs)
     runs = [run for run in collected.runs if run.finished or given.diverged]
     for run in runs:
-        add_row(row_of(run), [], given.to)
+        add_run(run, given.to)
     print(f"{len(runs)} runs: {given.to}")
     return complain(collected)
 

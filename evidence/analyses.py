@@ -157,14 +157,15 @@ def _over_seeds(rows: Iterable[Row]) -> str:
     for row in rows:
         by_seed.setdefault(row["seed"], {})[int(row["round"])] = float(row["value"])
     in_order = [[value for _, value in sorted(of_seed.items())] for of_seed in by_seed.values()]
-    numbers = [_mean_and_deviation(values) for values in zip(*in_order, strict=True)]
+    numbers = [with_three_digits(values) for values in zip(*in_order, strict=True)]
     return " → ".join(numbers).replace("-", "−") or NOTHING
 
 
-def _mean_and_deviation(values: Sequence[float]) -> str:
-    """Both with the decimals that give the mean three digits; three decimals at most."""
+def with_three_digits(values: Sequence[float]) -> str:
+    """Mean and deviation with the decimals that give the mean three digits, three at most."""
     mean = fmean(values)
-    before_point = max(0, math.floor(math.log10(abs(mean))) + 1) if mean else 0
+    size = abs(float(f"{mean:.3g}"))  # rounded, because 9.999 is 10.0
+    before_point = max(0, math.floor(math.log10(size)) + 1) if size else 0
     decimals = max(0, 3 - before_point)
     return f"{mean:.{decimals}f} ± {pstdev(values):.{decimals}f}"
 

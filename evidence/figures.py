@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from evidence import sweeps
 from evidence.curves import class_curves, curves_file
-from evidence.organamnist import DEVICE, SILO, STUDIES, in_order
+from evidence.organamnist import DEVICE, SILO, STUDIES, methods_in_order
 from evidence.results import Results, has, study_results
 from evidence.rows import row_identity, rows_so_far
 from fedadb.analysis import heatmap
@@ -44,7 +44,7 @@ def draw_curves(study: Results) -> Figure:
     """Smoothed means over seeds, two with 95 % intervals; one panel per scenario that has run."""
     with_curves = {run["scenario"] for run in study.runs if run.curve}
     scenarios = [name for name in (DEVICE, SILO) if name in with_curves]
-    methods = {name: METHODS[name] for name in in_order(study)}
+    methods = {name: METHODS[name] for name in methods_in_order(study)}
     colours = method_colours(list(methods.values()))
 
     def draw(axes: Axes, i: int) -> None:

@@ -31,7 +31,7 @@ def methods(results: Path, *, name: str, scenario: str) -> str:
     fedadb = study.cell(has(algorithm="fedadb"))
     body = [
         method_line(method, scenario, study.cell(has(algorithm=method)), fedadb)
-        for method in in_order(study)
+        for method in methods_in_order(study)
     ]
     return table(HEADER, body) + study.progress
 
@@ -40,7 +40,7 @@ def summary(results: Path) -> str:
     """Cross-device, for the README: each method at its own rate, all at 0.05, and the paper's."""
     tuned, same = (study_results(results, study).part(has(scenario=DEVICE)) for study in STUDIES)
     body = []
-    for method in in_order(tuned):
+    for method in methods_in_order(tuned):
         own = tuned.cell(has(algorithm=method))
         body.append(
             [
@@ -72,7 +72,7 @@ def searches(results: Path) -> str:
         for name in ("organamnist-short-search", "organamnist-tuned")
     )
     body = []
-    for method in in_order(long):
+    for method in methods_in_order(long):
         line = [METHODS[method]]
         for study in (short, long):
             cell = study.cell(has(algorithm=method))
@@ -82,7 +82,7 @@ def searches(results: Path) -> str:
     return table(header, body) + Results([*short.runs, *long.runs]).progress
 
 
-def in_order(study: Results) -> list[str]:
+def methods_in_order(study: Results) -> list[str]:
     """The methods of a study, in the order of the paper."""
     return sorted(study.different("algorithm"), key=list(METHODS).index)
 

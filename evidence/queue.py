@@ -26,7 +26,7 @@ from fedadb.core.errors import BadInput, Diverged, Fault
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import done_rounds, rounds
-from fedadb.report.recorded_runs import read_recorded_run
+from fedadb.report.recorded_runs import RecordedRun, read_recorded_run
 
 Show = Callable[[str], None]
 
@@ -98,7 +98,7 @@ def run_queue(
             errors.append(f"{directory.name}: {error}")
             show(errors[-1])
             continue
-        row = add_run(directory, to)
+        row = add_run(read_recorded_run(directory), to)
         done = total - len(missing(experiments, to))
         show(f"{done} of {total}: {directory.name}, best five rounds {row['best5'] or 'none'}")
     return errors
@@ -139,8 +139,7 @@ def take_rows(experiments: Sequence[Experiment], to: Path, show: Show) -> None:
         wanted -= by_identity.keys()
 
 
-def add_run(directory: Path, to: Path) -> Row:
-    run = read_recorded_run(directory)
+def add_run(run: RecordedRun, to: Path) -> Row:
     row = row_of(run)
     add_row(row, [curve_of(run, row)], to)
     return row

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from experiments.candidates import AnchoredSoftmax
-
 from evidence.markdown import table
 from evidence.results import Results, Run, has, study_results
+from experiments.candidates import AnchoredSoftmax
 from fedadb.report.labels import DATASETS, METHODS
 
 

@@ -34,6 +34,7 @@ class Run:
         parts: dict[str, Any] = {
             "local": e.local,
             "algorithm": e.algorithm,
+            "model": e.model,
             "federation.partition": e.federation.partition,
         }
         later = {
@@ -49,13 +50,13 @@ class Run:
 
 
 # "name" ends the names of settings that may be abbreviated, such as federation.partition.name.
-SETTINGS = {key.rpartition(".")[2] for key in setting_keys()} | {"name"}
+SETTING_NAMES = {key.rpartition(".")[2] for key in setting_keys()} | {"name"}
 
 
 def has(**wanted: Any) -> Callable[[Run], bool]:
     """Whether a run has these settings."""
-    unknown = {key for key in wanted if key.rpartition(".")[2] not in SETTINGS}
-    assert not unknown, f"no setting ends in {' or '.join(unknown)}"
+    if unknown := {key for key in wanted if key.rpartition(".")[2] not in SETTING_NAMES}:
+        raise ValueError(f"no setting ends in {' or '.join(unknown)}")
     return lambda run: all(run[key] == value for key, value in wanted.items())
 
 
@@ -78,13 +79,16 @@ class Cell:
 
     def setting(self, key: str) -> Any:
         """A setting of all its runs."""
-        (value,) = {run[key] for run in self.runs}
-        return value
+        values = {run[key] for run in self.runs}
+        if len(values) != 1:
+            raise ValueError(f"{key} must have one value in a cell: {values}")
+        return values.pop()
 
     def by_seed(self, column: str = "best5") -> dict[int, float]:
         """A number of each seed."""
         values = {int(row["seed"]): float(row[column]) for row in self.rows if row[column]}
-        assert len({run.experiment.seed for run in self.runs}) == len(self.runs), "one run per seed"
+        if len({run.experiment.seed for run in self.runs}) != len(self.runs):
+            raise ValueError("a cell must have one run per seed")
         return values
 
     def number(self, column: str) -> str:

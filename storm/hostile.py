@@ -13,8 +13,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from flwr.app import Context, Message
-from tests.deploy.conftest import Clock
-from tests.deploy.fake_grid import CLIENTS, FakeGrid, Handler, experiment, nodes, train
 
 from fedadb.deploy import cohort, delivery, participants, processes, server
 from fedadb.deploy.client_app import app
@@ -22,6 +20,8 @@ from fedadb.storage.tensorfile import read_tensors
 from storm.outcome import Outcome
 from storm.traces import results
 from storm.tricks import TRICKS
+from tests.deploy.conftest import Clock
+from tests.deploy.fake_grid import CLIENTS, FakeGrid, Handler, experiment, nodes, train
 
 ROUNDS = 3
 

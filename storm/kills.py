@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import optuna  # noqa: F401
-from tests.command_line import start
 
 import fedadb.cli.display
 import fedadb.experiment.search
@@ -29,6 +28,7 @@ from storm.moments import DISK_ERRORS, Moment, fail_write, signal_itself, strike
 from storm.outcome import Outcome
 from storm.targets import Target, saved_rounds
 from storm.traces import POLL, children, difference, is_stopped, orphans, results
+from tests.command_line import start
 
 END_SECONDS = 5.0  # within which SIGTERM and SIGINT end a command, and a killed one's children end
 GUARD = 600.0  # seconds after which a command counts as hung

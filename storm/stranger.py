@@ -10,9 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.deploy.fake_grid import FakeGrid, FakeNode, train
-from tests.deploy.scripted_site import SCRIPT
-
 from fedadb.deploy import keys
 from fedadb.deploy.ports import free_port
 from fedadb.storage.records import read_records
@@ -20,6 +17,8 @@ from storm.federation import SERVER, Federation, experiment
 from storm.hostile import absent, simulated_time
 from storm.outcome import Outcome
 from storm.traces import results
+from tests.deploy.fake_grid import FakeGrid, FakeNode, train
+from tests.deploy.scripted_site import SCRIPT
 
 SITES, HOSTILE = 4, 3
 ACTIONS = ("nan", "shape", "names", "raise")

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import torch
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
-from tests.deploy.fake_grid import Withheld
 from torch import Tensor
 
 from fedadb.deploy.client_app import app
 from fedadb.deploy.messages import bytes_record, make_content, tensors_in, tensors_to_bytes
 from storm.mutations import mutated
+from tests.deploy.fake_grid import Withheld
 
 NESTED = "[" * 100_000 + "]" * 100_000
 TEXTS = ("\x1b[2J", "\u202e" * 50, "x" * 100_000, "", "fedadb:no-data: \x00", "\ud800")

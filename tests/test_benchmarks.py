@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from torch import nn
+
 from benchmarks import breakdown, kernels, peak
 from benchmarks.flops import forward_flops, step_flops
 from benchmarks.speed.__main__ import Comparison, Turn, gflop_of_round, ratios
 from benchmarks.speed.plot import plot
 from benchmarks.speed.workload import Block, Workload, lenet
-from torch import nn
-
 from fedadb.kernels.library import KernelsUnavailable, compiler
 
 CONVOLUTIONS = (2 * 24 * 24 * 6 * 25, 2 * 8 * 8 * 16 * 6 * 25)  # of LeNet

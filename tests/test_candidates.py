@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from experiments.candidates import (
     AnchoredSoftmax,
     OnePass,
@@ -12,7 +13,6 @@ from experiments.candidates import (
     VacantDistillation,
     shown_share,
 )
-
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.core.algorithm import Round
 from fedadb.core.data import LocalPlan

@@ -18,9 +18,6 @@ import torch.nn.functional as F
 import typer
 import yaml
 from torch import nn
-from website.api_pages import api_pages
-from website.commands_page import commands_page
-from website.settings_page import settings_page
 
 import fedadb
 from fedadb.algorithms import ALGORITHMS, SERVER_METHODS
@@ -44,6 +41,9 @@ from fedadb.partition import PARTITIONS
 from fedadb.report import labels
 from fedadb.roles import Searched, added_defaults, searched_fields
 from tests.experiment.test_study import SIZES
+from website.api_pages import api_pages
+from website.commands_page import commands_page
+from website.settings_page import settings_page
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -3,9 +3,9 @@
 import itertools
 
 import torch
-from experiments.variants import ColourLeNet, NormalisedLeNet, SingleAnchors, UnitAnchors
 from torch import nn
 
+from experiments.variants import ColourLeNet, NormalisedLeNet, SingleAnchors, UnitAnchors
 from fedadb.algorithms.fedadb import FedADB
 from fedadb.core.stream import Stream
 from fedadb.core.vector import Weights

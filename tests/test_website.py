@@ -4,14 +4,14 @@ import re
 
 import pytest
 import typer
+
+import fedadb
+from fedadb.cli import app
 from website.api_pages import api_pages
 from website.commands_page import commands_page
 from website.navigation import expand
 from website.repository import DOCS, ROOT, rewrite_links, site_uri, source_pages
 from website.settings_page import settings_page
-
-import fedadb
-from fedadb.cli import app
 
 
 def test_every_exported_name_is_on_one_page_of_the_reference() -> None:

@@ -69,7 +69,8 @@ def test_all_analyses_of_two_runs(runs: tuple[Path, Path], monkeypatch: pytest.M
     stored = read_run(runs[0])
     train = stored.require_data().train
     assert isinstance(stored.experiment.algorithm, FedADB)
-    noise = stored.experiment.algorithm.noise(stored.f, 10, Stream(0, ("psnr",)))
+    last = stored.experiment.rounds
+    noise = stored.experiment.algorithm.noise(stored.f, 10, Stream(0).at("server", last))
     sevens = stored.spec.require_images("psnr").normalise(train.x[train.y == 7])
     start, images = (anchors.as_pixels(stored, x) for x in (noise[7:8], sevens))
     measured = [one["noise"] for one in results["psnr"]["FedADB, seed 0"]["by_anchor"]]

@@ -60,7 +60,8 @@ def test_half_of_the_images_flip() -> None:
 
 
 def test_cutout_erases_one_clipped_square() -> None:
-    y = cut_out(torch.ones(500, 3, 32, 32), 16, generator())
+    y = cut_out(-torch.ones(500, 3, 32, 32), 16, generator())
+    assert torch.equal(y == 0, ~y.signbit())  # what is erased is 0, not −0
     erased = (y == 0).sum(dim=(1, 2, 3)) // 3
     assert erased.min() >= 64
     assert erased.max() == 256

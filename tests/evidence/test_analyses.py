@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from evidence.rows import read_rows, write_rows
 
 from evidence import analyses
+from evidence.rows import read_rows, write_rows
 from fedadb.analysis import hessian
 from fedadb.analysis.anchors import read_kept_anchors
 from fedadb.analysis.inputs import Options
@@ -69,13 +69,28 @@ def test_every_measurement_of_every_run_is_a_row(
         assert t == min(kept) - 1 or found != pytest.approx(elsewhere.values[0], rel=1e-3)
         assert abs(nearest - loss) <= min(abs(one - loss) for one in losses.values()) + 1e-4
     text = analyses.measurements(tmp_path)
-    mean = sum(float(rows["fedadb", seed, "λ₁", 3]) for seed in SEEDS) / 2
+    top = analyses.with_three_digits([float(rows["fedadb", seed, "λ₁", 3]) for seed in SEEDS])
     (line,) = [one for one in text.splitlines() if one.startswith("| λ₁ |")]
-    assert f"| {mean:.3g} ± " in line
+    assert f"| {top} |" in line
     (line,) = [one for one in text.splitlines() if one.startswith(f"| {own}")]
     assert " → " in line
     assert line.split("|")[3].strip() == "-"  # FedAvg has no anchors
     assert text.startswith("|  | FedADB, lr 0.05 | FedAvg, lr 0.01 | FedAvg, lr 0.05 |")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([0.1234], "0.123 ± 0.000"),
+        ([1.0, 3.0], "2.00 ± 1.00"),
+        ([9.999], "10.0 ± 0.0"),
+        ([-99.96], "-100 ± 0"),
+        ([1234.0, 1236.0], "1235 ± 1"),
+        ([0.0], "0.000 ± 0.000"),
+    ],
+)
+def test_a_mean_has_three_digits(values: list[float], text: str) -> None:
+    assert analyses.with_three_digits(values) == text
 
 
 def test_every_seed_of_fedadb_needs_one_of_fedavg(runs: list[Path], tmp_path: Path) -> None:

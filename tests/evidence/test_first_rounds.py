@@ -4,9 +4,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from evidence.rows import read_rows, write_rows
 
 from evidence import first_rounds
+from evidence.rows import read_rows, write_rows
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import rounds
 from fedadb.report.recorded_runs import collect_runs

@@ -5,11 +5,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+
+from evidence import queue
 from evidence.curves import class_curves, curves_file, read_curves
 from evidence.queue import in_order, missing, run_queue
 from evidence.rows import read_rows, row_identity
-
-from evidence import queue
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import done_rounds, rounds, run

@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from evidence.pages import DOCS, PAGES, TABLES, with_tables
 from evidence.rows import (
     Row,
@@ -17,7 +18,6 @@ from evidence.rows import (
     row_table,
     write_rows,
 )
-
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.identity import run_name
 from fedadb.experiment.run import run

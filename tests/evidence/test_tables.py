@@ -6,6 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from evidence import (
+    ablation,
+    better,
+    cifar10,
+    figures,
+    organamnist,
+    published,
+    rates,
+    readings,
+    sweeps,
+)
 from evidence.curves import add_curve, curves_file
 from evidence.pages import DOCS
 from evidence.results import STUDIES, Cell, Results, Run, experiments, has, study_results
@@ -19,18 +31,6 @@ from evidence.rows import (
     row_identity,
     rows_so_far,
     write_rows,
-)
-
-from evidence import (
-    ablation,
-    better,
-    cifar10,
-    figures,
-    organamnist,
-    published,
-    rates,
-    readings,
-    sweeps,
 )
 from fedadb.experiment.config import Experiment
 
@@ -214,7 +214,7 @@ def test_smoothing_decides_when_a_target_is_reached() -> None:
 
 
 def test_a_setting_that_nothing_has_is_an_error() -> None:
-    with pytest.raises(AssertionError, match="no setting ends in calibrat"):
+    with pytest.raises(ValueError, match="no setting ends in calibrat"):
         has(calibrat=True)
 
 

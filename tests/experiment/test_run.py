@@ -214,7 +214,7 @@ def test_a_run_that_is_killed_resumes_to_the_same_end(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     undisturbed = start(whole)
     killed = 0
-    for more_lines, delay in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.11), (1, 0.2)):
+    for more_lines, delay in ((0, 0.0), (1, 0.0), (1, 0.005), (1, 0.02), (1, 0.1)):
         at_line = min(lines(broken) + more_lines, experiment.rounds - 1)
         process = start(broken, train_until_killed)
         while process.is_alive() and not (

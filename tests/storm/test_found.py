@@ -17,8 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from storm.readers.runs import run_files
-from storm.traces import difference, results
 
 import fedadb
 from fedadb.core.errors import BadInput, Fault
@@ -32,6 +30,8 @@ from fedadb.export.safetensors_file import SafetensorsModel, read_safetensors
 from fedadb.report.recorded_runs import read_recorded_run
 from fedadb.storage.files import write_atomically
 from fedadb.storage.tensorfile import write_tensors
+from storm.readers.runs import run_files
+from storm.traces import difference, results
 from tests.command_line import invoke
 from tests.test_cli_tune import TINY
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from storm.fuzz import Hang, finding, input_of
 from storm.mutations import shrunk
 from storm.readers import READERS

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from storm.hostile import Hostile
 from storm.outcome import Outcome
 from storm.tricks import TRICKS

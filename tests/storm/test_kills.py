@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from storm.kills import Kills
 from storm.outcome import Outcome
 from storm.targets import TARGETS, saved_rounds

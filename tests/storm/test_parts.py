@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storm.__main__ import app
 
 from storm import __main__ as commands
+from storm.__main__ import app
 
 ROOT = Path(__file__).parents[2]
 PARTS = {command.callback.__name__ for command in app.registered_commands if command.callback}

@@ -24,7 +24,7 @@ class Similarity(NamedTuple):
     mean: float  # mean over all images
     class_mean: float  # to the mean image
     real_nearest: float  # reference: of a real image to the nearest other one (median)
-    noise: float  # reference: of the noise that anchors start from to its nearest image
+    noise: float  # reference: of the noise that the anchor started from to its nearest image
 
 
 def require(run: StoredRun, options: Options) -> None:
@@ -41,10 +41,11 @@ def measure(run: StoredRun, options: Options) -> Numbers:
     classes = kept.anchors.c.tolist()
     algorithm = run.experiment.algorithm
     assert isinstance(algorithm, FedADB), "no other has kept anchors"
-    noise = algorithm.noise(run.f, len(classes), Stream(0, ("psnr",)))
+    # From the address of the run's own round, so it is the noise that its anchors started from.
+    noise = algorithm.noise(run.f, len(classes), Stream(run.experiment.seed).at("server", t))
     similarities, pictures = [], []
-    pixels = (as_pixels(run, x) for x in (kept.anchors.x, noise))
-    for anchor, start, c in zip(*pixels, classes, strict=True):
+    anchors, starts = as_pixels(run, kept.anchors.x), as_pixels(run, noise)
+    for anchor, start, c in zip(anchors, starts, classes, strict=True):
         rows = torch.nonzero(train.y == c).flatten()
         real = as_pixels(run, normalise(train.x[rows]))
         similarities.append(similarity(anchor, real, start, rng))

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from evidence.results import Cell, has, study_results
-
 from evidence import published, sweeps
+from evidence.results import Cell, has, study_results
 from tests.evidence.text.comparison import (
     RESULTS,
     best,
@@ -54,7 +53,9 @@ def stated() -> Iterator[str]:
         plain = every.cell(has(algorithm="fedavg", alpha=alpha))
         for cell in (parts(alpha), parts(alpha, generate=False)):
             assert excludes_zero(lead(cell, plain))
-    yield "{:.0f} and {:.0f}".format(*(best(parts(a)) - fedavg[a] for a in (0.1, 0.2)))
+    yield "points of {:.0f} and {:.0f}; the intervals of all four".format(
+        *(best(parts(a)) - fedavg[a] for a in (0.1, 0.2))
+    )
     yield f"a seed with {min(parts(0.05).values('best5')):.0f} %"
     yield f"{best(parts(0.05, beta=0.9)):.0f} % at 0.9"
     betas = [beta for beta in every.different("beta") if beta is not None]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from evidence.rows import assignments, rows_so_far
-
 from tests.evidence.text.comparison import RESULTS
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from evidence.results import has, study_results
-
 from evidence import rates
+from evidence.results import has, study_results
 from tests.evidence.text.comparison import (
     RESULTS,
     best,

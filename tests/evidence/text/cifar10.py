@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from statistics import fmean
 
+from evidence import rates
 from evidence.organamnist import DEVICE
 from evidence.results import has, study_results
 from evidence.rows import rows_so_far
-
-from evidence import rates
 from tests.evidence.text.comparison import RESULTS, best, in_paper
 
 

@@ -2,11 +2,10 @@
 
 from statistics import fmean
 
+from evidence import published
 from evidence.organamnist import DEVICE, difference
 from evidence.pages import DOCS
 from evidence.results import Cell, has, study_results
-
-from evidence import published
 from fedadb.report import paper
 from fedadb.report.metrics import PairedDifference, paired_difference
 
@@ -50,8 +49,8 @@ def in_paper(scenario: str, like: dict[str, str], method: str) -> float:
 
 
 def row_in_paper(scenario: str, like: dict[str, str], method: str) -> dict[str, str]:
-    key = {"scenario": scenario, "algorithm": method, "dataset": like["dataset"]}
-    key["alpha"] = like["alpha"]
+    of_column = {key: like[key] for key in ("dataset", "alpha")}
+    key = {"scenario": scenario, "algorithm": method, **of_column}
     (row,) = [one for one in paper.table("table1") if key.items() <= one.items()]
     return row
 

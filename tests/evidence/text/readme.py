@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evidence.organamnist import DEVICE
 from evidence.results import has, study_results
 from evidence.rows import read_rows
-
 from tests.evidence.text.comparison import (
     ORGANAMNIST,
     RESULTS,
