@@ -27,7 +27,6 @@ READINGS: dict[str, dict[str, Any]] = {
     "LeNet with three channels": {"model.name": "experiments.variants:ColourLeNet"},
     "anchors for all classes": {"anchors_for": "all"},
     "longer epochs": {"balanced_epoch": "largest"},
-    "anchors for all classes, longer epochs": {"anchors_for": "all", "balanced_epoch": "largest"},
     "each anchor once per batch": {"algorithm": "experiments.variants:SingleAnchors"},
     "anchors between 0 and 1": {"algorithm": "experiments.variants:UnitAnchors"},
 }

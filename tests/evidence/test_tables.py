@@ -179,7 +179,7 @@ def test_readings_are_compared_with_the_paper(tmp_path: Path) -> None:
     (line,) = [one for one in text.splitlines() if "(−2.0)" in one]
     assert "| 0.05 | 30.7 (+4.0) | 76.0 (−2.0) | 3.0 |" in line
     assert "| - / - / - | 14 / 18 / never |" in line
-    assert text.endswith("\n2 of 63 runs are done.\n")
+    assert text.endswith("\n2 of 60 runs are done.\n")
 
 
 def test_the_distance_of_a_column_is_that_of_all_methods(tmp_path: Path) -> None:

@@ -7,17 +7,20 @@ from evidence import rates
 from evidence.organamnist import DEVICE
 from evidence.results import has, study_results
 from evidence.rows import rows_so_far
-from tests.evidence.text.comparison import RESULTS, best, in_paper
+from tests.evidence.text.comparison import RESULTS, best, excludes_zero, in_paper, lead
 
 
 def stated() -> Iterator[str]:
     found = study_results(RESULTS, "cifar10-lenet")
-    leads, in_the_paper = [], []
+    leads, in_the_paper, unclear = [], [], []
     for alpha in found.different("alpha"):
         cells = {m: found.cell(has(algorithm=m, alpha=alpha)) for m in found.different("algorithm")}
+        others = [m for m in cells if m != "fedadb"]
         for seed, accuracy in cells["fedadb"].by_seed().items():
-            others = [cells[m].by_seed().get(seed, 0) for m in cells if m != "fedadb"]
-            assert accuracy > max(others)
+            assert accuracy > max(cells[m].by_seed()[seed] for m in others)
+        unclear += [
+            (m, alpha) for m in others if not excludes_zero(lead(cells["fedadb"], cells[m]))
+        ]
         ours = {m: best(cell) for m, cell in cells.items()}
         leads.append(ours.pop("fedadb") - max(ours.values()))
         like = {"dataset": "cifar10", "alpha": f"{alpha:g}"}
@@ -25,9 +28,13 @@ def stated() -> Iterator[str]:
         in_the_paper.append(theirs.pop("fedadb") - max(theirs.values()))
         if alpha == 0.05:
             yield f"with {min(ours.values()):.0f} to {max(ours.values()):.0f} %, at the rates"
+        if alpha == 0.1:
+            assert ranked(ours) == ranked(searched())
         if alpha in (0.1, 0.2):
-            assert sorted(ours, key=lambda m: ours[m]).index("feddyn") <= 1
+            assert "feddyn" in ranked(ours)[:2]
             assert (min if alpha == 0.1 else max)(theirs, key=lambda m: theirs[m]) == "feddyn"
+    assert unclear == [("fedsol", 0.2)]
+    yield "23 of its 24 leads exclude zero, all but that over FedSOL at 0.2"
     yield "it is {:.0f} points above the second at α = 0.05, {:.0f} at 0.1, {:.0f} at 0.2".format(
         *leads
     )
@@ -46,7 +53,7 @@ def stated() -> Iterator[str]:
     highest = {name: max(values) for name, values in by_rate.items()}
     assert sorted(highest, key=lambda name: -highest[name])[:3] == ["FedLMD", "FedSOL", "FedNTD"]
     plain = best(found.cell(has(algorithm="fedntd", alpha=0.05)))
-    assert round(by_rate["FedNTD"][1] - plain) == 7
+    assert round(by_rate["FedNTD"][1] - plain) == 5
     yield f"FedNTD have {highest['FedNTD']:.0f} to {highest['FedLMD']:.0f} %"
     yield f"{max(fedadb_at) - highest['FedLMD']:.0f} points above FedLMD at its best"
     rows = sorted(rows_so_far(RESULTS / "resnet18.csv"), key=lambda row: int(row["round"]))
@@ -56,3 +63,14 @@ def stated() -> Iterator[str]:
     assert min(float(row["tau"]) for row in fedadb[1:]) >= 0.96
     there = [float(row["anchor_confidence"]) for row in fedadb[1:]]
     yield f"In the clients' first balanced batch it is {min(there):.2f} to {max(there):.2f}"
+
+
+def searched() -> dict[str, float]:
+    """The highest accuracy on validation data of all methods but FedADB, at α = 0.1."""
+    found = study_results(RESULTS, "cifar10-rates")
+    methods = [m for m in found.different("algorithm") if m != "fedadb"]
+    return {m: max(found.cell(has(algorithm=m)).values("validation5")) for m in methods}
+
+
+def ranked(accuracy: dict[str, float]) -> list[str]:
+    return sorted(accuracy, key=lambda m: accuracy[m])
