@@ -10,6 +10,7 @@ from tests.evidence.text.comparison import (
     excludes_zero,
     lead,
     of_paper_parts,
+    with_half,
 )
 
 
@@ -53,7 +54,7 @@ def stated() -> Iterator[str]:
         plain = every.cell(has(algorithm="fedavg", alpha=alpha))
         for cell in (parts(alpha), parts(alpha, generate=False)):
             assert excludes_zero(lead(cell, plain))
-    yield "points of {:.0f} and {:.0f}; the intervals of all four".format(
+    yield "points of {:.0f} and {:.0f}; the intervals of these four".format(
         *(best(parts(a)) - fedavg[a] for a in (0.1, 0.2))
     )
     yield f"a seed with {min(parts(0.05).values('best5')):.0f} %"
@@ -69,7 +70,13 @@ def stated() -> Iterator[str]:
     assert round(best(parts(0.1, beta=0.1)) - alone) == 1
     large = [best(parts(0.2, beta=beta)) for beta in (0.5, 0.7, 0.9)]
     assert {round(one) for one in large} == {76}
-    yield f"{best(parts(0.2, beta=0.1)):.0f} % at 0.1, 76 % at 0.5 and more"
+    small_beta, middle = parts(0.2, beta=0.1), parts(0.2, beta=0.5)
+    behind = lead(middle, small_beta)
+    assert excludes_zero(behind)
+    yield f"76 % at 0.5 and more, {best(small_beta):.0f} % at 0.1, {with_half(behind)} points less"
+    over_none = lead(middle, parts(0.2, calibrate=False))
+    assert not excludes_zero(over_none)
+    yield f"0.5 has {with_half(over_none)} points"
     for alpha in alphas:
         fixed = max(best(parts(alpha, beta=beta)) for beta in betas if beta != "none")
         assert 0 < fixed - best(parts(alpha)) < 5
@@ -86,22 +93,34 @@ def stated() -> Iterator[str]:
     for key, value in (("local.epochs", 1), ("local.lr", 0.1)):
         of_methods = [sweeps.cell_of(swept, m, key, value).by_seed() for m in ("fedadb", "fedavg")]
         assert 0 < sum(of_methods[0][seed] > of_methods[1][seed] for seed in of_methods[0]) < 3
-    default = best(sweeps.cell_of(swept, "fedadb", "algorithm.sigma", 1.0))
+    by_epochs = [
+        lead(*(sweeps.cell_of(swept, method, "local.epochs", n) for n in (10, 5)))
+        for method in ("fedavg", "fedadb")
+    ]
+    yield "FedAvg gains {} points and FedADB {}.".format(*(with_half(one, 0) for one in by_epochs))
+    default = sweeps.cell_of(swept, "fedadb", "algorithm.sigma", 1.0)
 
     def changes(key: str) -> list[float]:
         """What each value changes."""
         cells = [
             sweeps.cell_of(swept, "fedadb", key, value) for value in sweeps.values_of(swept, key)
         ]
-        return [best(cell) - default for cell in cells]
+        return [best(cell) - best(default) for cell in cells]
+
 
     several = changes("algorithm.anchors_per_class")
     assert max(several) - min(several) < 1.4
     yield "one to ten are within 1.4 points"
     for key in ("algorithm.steps", "algorithm.lam"):
         assert max(map(abs, changes(key))) < 1
-    tenth, *_, twice = changes("algorithm.eta")
-    assert (round(tenth), round(twice)) == (-2, 1)
-    least, half, _, double = changes("algorithm.sigma")
-    yield f"noise of 0.1 cost {-least:.0f} points"
+    tenth, twice = (sweeps.cell_of(swept, "fedadb", "algorithm.eta", eta) for eta in (0.1, 2.0))
+    lost, gained = lead(default, tenth), lead(twice, default)
+    assert not excludes_zero(lost)
+    assert not excludes_zero(gained)
+    yield f"it has {with_half(lost)} points less, and twice of it {with_half(gained)} more"
+    faint = sweeps.cell_of(swept, "fedadb", "algorithm.sigma", 0.1)
+    yield f"two seeds lose 16 and 17 points and one 3 ({with_half(lead(default, faint), 0)})"
+    by_seed = sorted(default.by_seed()[seed] - one for seed, one in faint.by_seed().items())
+    assert [round(one) for one in by_seed] == [3, 16, 17]
+    _, half, _, double = changes("algorithm.sigma")
     assert max(abs(half), abs(double)) < 0.5

@@ -27,20 +27,21 @@ def stated() -> Iterator[str]:
         theirs = {m: in_paper(DEVICE, like, m) for m in cells if m != "scaffold"}
         in_the_paper.append(theirs.pop("fedadb") - max(theirs.values()))
         if alpha == 0.05:
-            yield f"with {min(ours.values()):.0f} to {max(ours.values()):.0f} %, at the rates"
+            yield f"the others have {min(ours.values()):.0f} to {max(ours.values()):.0f} % in the mean"
+            yield f"one seed of FedAvg {max(cells['fedavg'].values('best5')):.0f} %"
         if alpha == 0.1:
             assert ranked(ours) == ranked(searched())
         if alpha in (0.1, 0.2):
             assert "feddyn" in ranked(ours)[:2]
             assert (min if alpha == 0.1 else max)(theirs, key=lambda m: theirs[m]) == "feddyn"
     assert unclear == [("fedsol", 0.2)]
-    yield "23 of its 24 leads exclude zero, all but that over FedSOL at 0.2"
+    yield "23 of its 24 leads, uncorrected for their number, exclude zero: all but that over FedSOL"
     yield "it is {:.0f} points above the second at α = 0.05, {:.0f} at 0.1, {:.0f} at 0.2".format(
         *leads
     )
     yield f"at 0.2 and {leads[3]:.0f} at 0.5"
     first, second, behind, last = in_the_paper
-    yield f"leads by {first:.0f}, {second:.0f} and {last:.0f} points at 0.05, 0.1 and 0.5"
+    yield f"leads these methods by {first:.0f}, {second:.0f} and {last:.0f} points at 0.05, 0.1 and"
     yield f"at 0.2, FedDyn is {-behind:.0f} above it"
     skewed = rates.by_label(study_results(RESULTS, "cifar10-skewed-rates"))
     by_rate = {
@@ -52,8 +53,10 @@ def stated() -> Iterator[str]:
     assert max(values[2] for values in by_rate.values()) < 14
     highest = {name: max(values) for name, values in by_rate.items()}
     assert sorted(highest, key=lambda name: -highest[name])[:3] == ["FedLMD", "FedSOL", "FedNTD"]
-    plain = best(found.cell(has(algorithm="fedntd", alpha=0.05)))
-    assert round(by_rate["FedNTD"][1] - plain) == 5
+    above = found.cell(has(algorithm="fedntd", alpha=0.05)).by_seed()[0]
+    here = best(skewed["FedNTD"].cell(has(lr=0.01)))
+    yield f"FedNTD's at 0.01 has {here:.1f} % on test images here"
+    yield f"held out, and {above:.1f} % above, with the same seed and rate"
     yield f"FedNTD have {highest['FedNTD']:.0f} to {highest['FedLMD']:.0f} %"
     yield f"{max(fedadb_at) - highest['FedLMD']:.0f} points above FedLMD at its best"
     rows = sorted(rows_so_far(RESULTS / "resnet18.csv"), key=lambda row: int(row["round"]))

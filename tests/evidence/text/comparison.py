@@ -30,6 +30,12 @@ def excludes_zero(found: PairedDifference) -> bool:
     return abs(found.mean) > found.half
 
 
+def with_half(found: PairedDifference, decimals: int = 1) -> str:
+    """A difference, and half its interval."""
+    assert found.half is not None
+    return f"{found.mean:.{decimals}f} ± {found.half:.{decimals}f}"
+
+
 def table1(study: str) -> dict[str, Cell]:
     """A study's cross-device cells by method."""
     found = study_results(RESULTS, study).part(has(scenario=DEVICE))
