@@ -7,9 +7,9 @@ from pathlib import Path
 
 from evidence.analyses import analyse_runs
 from evidence.figures import write_figures
-from evidence.first_rounds import write_rounds
 from evidence.pages import DOCS, PAGES, with_tables
 from evidence.queue import add_run, in_order, missing, run_queue
+from evidence.single_rounds import write_rounds
 from fedadb.cli.reproduce import find_study
 from fedadb.core.errors import BadInput, Fault
 from fedadb.experiment.identity import run_name
@@ -43,9 +43,11 @@ def main() -> int:
     analyse = commands.add_parser("analyse", help="analyse finished runs of FedAvg and FedADB")
     analyse.add_argument("runs", nargs="+", type=Path, help="of every seed, one of each or more")
     analyse.add_argument("--to", required=True, type=Path, help="the CSV file")
-    first = commands.add_parser("first-rounds", help="write one row per round of unfinished runs")
-    first.add_argument("runs", nargs="+", type=Path)
-    first.add_argument("--to", required=True, type=Path, help="the CSV file")
+    single = commands.add_parser(
+        "rounds", help="write one row per round of runs, also of unfinished ones"
+    )
+    single.add_argument("runs", nargs="+", type=Path)
+    single.add_argument("--to", required=True, type=Path, help="the CSV file")
     commands.add_parser(
         "write", help="write the tables and figures of the docs, from the CSV files"
     )
@@ -114,7 +116,7 @@ COMMANDS = {
     "collect": collect_rows,
     "run": run_study,
     "analyse": analyse,
-    "first-rounds": collect_rounds,
+    "rounds": collect_rounds,
     "write": write_pages,
 }
 

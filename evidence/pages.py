@@ -11,12 +11,12 @@ from evidence import (
     cifar10,
     compression,
     figures,
-    first_rounds,
     organamnist,
     private,
     rates,
     readings,
     robustness,
+    single_rounds,
     sweeps,
 )
 
@@ -40,7 +40,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **sweeps.TABLES,
     **better.TABLES,
     **analyses.TABLES,
-    **first_rounds.TABLES,
+    **single_rounds.TABLES,
     **figures.TABLES,
 }
 NOTHING_DONE = re.compile(r"^0 of \d+ runs are done\.\n", re.MULTILINE)

@@ -107,7 +107,6 @@ def stated() -> Iterator[str]:
         ]
         return [best(cell) - best(default) for cell in cells]
 
-
     several = changes("algorithm.anchors_per_class")
     assert max(several) - min(several) < 1.4
     yield "one to ten are within 1.4 points"

@@ -1,4 +1,4 @@
-"""Runs that take days: their first rounds, and what all rounds would take."""
+"""Single rounds: the first of runs that take days, and how confident models are of anchors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,9 +79,23 @@ def duration(results: Path) -> str:
 
 def _by_method(results: Path) -> dict[str, list[Row]]:
     """The rows of each method in the order of rounds, FedAvg's first."""
-    rows = sorted(rows_so_far(results / "resnet18.csv"), key=lambda row: int(row["round"]))
+    rows = _in_order(results / "resnet18.csv")
     methods = sorted({row["algorithm"] for row in rows}, key=list(METHODS).index)
     return {method: [row for row in rows if row["algorithm"] == method] for method in methods}
 
 
-TABLES = {"resnet18": first_rounds, "resnet18-duration": duration}
+def confidences(results: Path) -> str:
+    """The anchors' confidence at the server and at the clients, as means of every ten rounds."""
+    rows = _in_order(results / "normalisation-rounds.csv")
+    body = []
+    for ten in (rows[i : i + 10] for i in range(0, len(rows), 10)):
+        means = (fmean(float(row[key]) for row in ten) for key in ("tau", "anchor_confidence"))
+        body.append([f"{ten[0]['round']} to {ten[-1]['round']}", *(f"{one:.3f}" for one in means)])
+    return table(["rounds", "τ", SHOWN["anchor_confidence"]], body) if body else ""
+
+
+def _in_order(path: Path) -> list[Row]:
+    return sorted(rows_so_far(path), key=lambda row: int(row["round"]))
+
+
+TABLES = {"resnet18": first_rounds, "resnet18-duration": duration, "confidences": confidences}

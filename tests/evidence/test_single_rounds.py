@@ -1,11 +1,11 @@
-"""The first rounds of runs that take days, as rows and as tables."""
+"""Single rounds as rows, and the tables that are made of them."""
 
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from evidence import first_rounds
+from evidence import single_rounds
 from evidence.rows import read_rows, write_rows
 from fedadb.experiment.config import Experiment
 from fedadb.experiment.run import rounds
@@ -24,7 +24,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         })  # fmt: skip
         assert len(list(islice(rounds(e, out / "runs" / method), done))) == done
     runs = collect_runs([out / "runs"]).runs
-    assert first_rounds.write_rounds(runs, out / "resnet18.csv") == 5
+    assert single_rounds.write_rounds(runs, out / "resnet18.csv") == 5
     return out
 
 
@@ -37,7 +37,7 @@ def test_every_round_is_a_row(results: Path) -> None:
 
 
 def test_what_a_method_has_not_reached_is_missing(results: Path) -> None:
-    header, _, *lines = first_rounds.first_rounds(results).splitlines()
+    header, _, *lines = single_rounds.first_rounds(results).splitlines()
     assert header.startswith("| round | FedAvg | FedADB | τ |")
     assert [line.count("| - ") for line in lines] == [0, 0, 4]
 
@@ -47,12 +47,29 @@ def test_all_rounds_take_as_long_as_the_first_ones_did(results: Path, tmp_path: 
         {**row, "seconds": f"{100 + 100 * int(row['round'])}"}
         for row in read_rows(results / "resnet18.csv")
     ]
-    write_rows(rows, tmp_path / "resnet18.csv", first_rounds.COLUMNS)
-    assert first_rounds.duration(tmp_path).splitlines()[2:] == [
+    write_rows(rows, tmp_path / "resnet18.csv", single_rounds.COLUMNS)
+    assert single_rounds.duration(tmp_path).splitlines()[2:] == [
         "| FedAvg | 3 | 300 | 1,000 | 3.5 |",
         "| FedADB | 2 | 250 | 1,000 | 2.9 |",
     ]
 
 
 def test_without_rows_there_is_no_table(tmp_path: Path) -> None:
-    assert first_rounds.first_rounds(tmp_path) == first_rounds.duration(tmp_path) == ""
+    assert {made(tmp_path) for made in single_rounds.TABLES.values()} == {""}
+
+
+def test_confidences_are_means_of_ten_rounds(results: Path, tmp_path: Path) -> None:
+    (row,) = [
+        one
+        for one in read_rows(results / "resnet18.csv")
+        if (one["algorithm"], one["round"]) == ("fedadb", "1")
+    ]
+    rows = [
+        {**row, "round": str(t), "tau": f"{t / 100}", "anchor_confidence": f"{t / 50}"}
+        for t in (*range(1, 11), 11, 12)
+    ]
+    write_rows(rows, tmp_path / "normalisation-rounds.csv", single_rounds.COLUMNS)
+    assert single_rounds.confidences(tmp_path).splitlines()[2:] == [
+        "| 1 to 10 | 0.055 | 0.110 |",
+        "| 11 to 12 | 0.115 | 0.230 |",
+    ]
