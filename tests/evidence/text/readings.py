@@ -19,6 +19,8 @@ from tests.evidence.text.comparison import (
 )
 
 FIRST = next(iter(readings.READINGS))
+# Those that leave the clients' sizes, the network, the epochs and the anchors' form as they are.
+SIX = [*list(readings.READINGS)[:5], "anchors for all classes"]
 
 
 def stated() -> Iterator[str]:
@@ -50,24 +52,19 @@ def stated() -> Iterator[str]:
     ]
     lead = f"{min(leads):.0f} to {max(leads):.0f}".replace("-", "−")
     yield f"FedADB's lead is {lead} points"
-    at_003 = [one for (_, lr, m), one in known.items() if (lr, m) == (0.03, "fedadb")]
+    at_003, at_001 = ([known[name, lr, "fedadb"] for name in SIX] for lr in (0.03, 0.01))
     assert max(abs(one - in_paper(DEVICE, ORGANAMNIST, "fedadb")) for one in at_003) < 1
-    yield "With 0.03 it is within a point in every reading"
-    at_001 = [
-        one
-        for (n, lr, m), one in known.items()
-        if (lr, m) == (0.01, "fedadb") and "longer" not in n
-    ]
+    yield "With 0.03 it is within a point in the six readings"
     yield f"At 0.01 it has {min(at_001):.0f} to {max(at_001):.0f} %"
     fastest = [
         min(
             int(cell.rounds(target))
             for (name, _, m), cell in cells.items()
-            if m == "fedadb" and "longer" not in name and cell.rows
+            if m == "fedadb" and name in SIX and cell.rows
         )
         for target in TARGETS
     ]
-    yield "to 36, 51 and 67 % need {}, {} and {} rounds".format(*fastest)
+    yield "of the six to 36, 51 and 67 % need {}, {} and {} rounds".format(*fastest)
     longer = cells["longer epochs", 0.01, "fedadb"]
     rounds = " / ".join(longer.rounds(target) for target in TARGETS)
     theirs = " / ".join(published.rounds("organamnist", "fedadb", t) for t in TARGETS)
