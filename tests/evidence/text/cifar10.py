@@ -72,8 +72,13 @@ def stated() -> Iterator[str]:
 
 def normalisation() -> Iterator[str]:
     study = study_results(RESULTS, "normalisation")
-    by_norm = [best(study.cell(has(algorithm="fedadb", norm=norm))) for norm in ("group", "batch")]
-    yield "FedADB has {:.0f} % and with batch statistics {:.0f} %".format(*by_norm)
+    norms = ("group", "batch")
+    fedadb, fedavg = (
+        [best(study.cell(has(algorithm=m, norm=norm))) for norm in norms]
+        for m in ("fedadb", "fedavg")
+    )
+    yield "FedADB has {:.0f} % and with batch statistics {:.0f} %".format(*fedadb)
+    yield "FedAvg hardly learns with either: {:.0f} and {:.0f} %".format(*fedavg)
     rows = rows_so_far(RESULTS / "normalisation-rounds.csv")
     tens = [[row for row in rows if (int(row["round"]) - 1) // 10 == i] for i in range(10)]
     at_server, at_clients = (
