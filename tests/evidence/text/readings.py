@@ -84,6 +84,12 @@ def stated() -> Iterator[str]:
     at_both = [" / ".join(cell.rounds(target) for target in TARGETS) for cell in faster]
     yield f"{at_both[0]} at 0.03 and {at_both[1]} at 0.05, where the paper has {theirs_rounds}"
     assert [round(points(cell, "fedadb")) for cell in faster] == [2, 2]
+    of_forms = [
+        [known[name, lr, "fedadb"] for lr in every.different("lr")]
+        for name in ("anchors between 0 and 1", "each anchor once per batch")
+    ]
+    unit, single = ("{:.0f}, {:.0f} and {:.0f} %".format(*form) for form in of_forms)
+    yield f"at 0.01, 0.03 and 0.05 they have {unit}, and {single}"
     mirrored = {
         FIRST: "not mirrored",
         "without validation images": "no validation images, not mirrored",
